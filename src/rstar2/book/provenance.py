@@ -1,0 +1,90 @@
+"""Where a figure's numbers come from, in one line a reader can check."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+
+class Source(StrEnum):
+    """What kind of numbers a figure shows; the words stand under it."""
+
+    FORMULA = "computed from the formula"
+    """Exact: any reader gets the same numbers."""
+    SIMULATED = "simulated"
+    """Drawn by a program with a seed; no model was trained."""
+    EXAMPLE = "worked example"
+    """Numbers chosen by hand to explain."""
+    PAPER = "paper's number"
+    """Printed in the paper, cited."""
+    LAPTOP = "laptop run"
+    """Trained on a laptop, recorded in ``results/``."""
+    THIS_MACHINE = "this machine"
+    """Trained where the book was built, by ``make book``."""
+    CLUSTER = "cluster run"
+    """Trained on a cluster, recorded in ``results/``."""
+
+
+RUN_SOURCES = frozenset({Source.LAPTOP, Source.THIS_MACHINE, Source.CLUSTER})
+"""The sources that are runs: a figure of one of them names it."""
+
+_KEYS = frozenset(
+    {
+        "id",
+        "arm",
+        "preset",
+        "seed",
+        "commit",
+        "dirty",
+        "hardware",
+        "wall_seconds",
+        "started",
+        "label",
+    }
+)
+
+
+def provenance_line(run: Mapping[str, Any]) -> str:
+    """Describe a run: kind, id, arm, preset, seed, commit, hardware, wall time, date.
+
+    Args:
+        run: A run's ``run.json`` with the keys ``id``, ``arm``, ``preset``, ``seed``,
+            ``commit`` (hash, or empty if unknown), ``dirty``, ``hardware`` (``cpu``,
+            ``cores``, ``memory_gib``), ``wall_seconds``, ``started`` (ISO 8601), and
+            ``label``, one of the run sources: *laptop run*, *this machine*, *cluster run*.
+
+    Returns:
+        One line; a ``+`` after the commit says that the tree had uncommitted changes.
+
+    Raises:
+        ValueError: A key is missing, or the label is not a kind of run.
+    """
+    missing = sorted(_KEYS - run.keys())
+    if missing:
+        raise ValueError(f"run {run.get('id', '?')}: run.json lacks {', '.join(missing)}")
+    if run["label"] not in RUN_SOURCES:
+        known = ", ".join(sorted(RUN_SOURCES))
+        raise ValueError(f"run {run['id']}: label {run['label']!r} is not one of: {known}")
+    hardware = run["hardware"]
+    commit = run["commit"][:8] + ("+" if run["dirty"] else "") if run["commit"] else "unknown"
+    parts = (
+        run["label"],
+        f"run {run['id']}",
+        f"arm {run['arm']}",
+        f"preset {run['preset']}",
+        f"seed {run['seed']}",
+        f"commit {commit}",
+        f"{hardware['cores']} cores ({hardware['cpu']}), {hardware['memory_gib']:.0f} GiB",
+        duration(run["wall_seconds"]),
+        run["started"][:10],
+    )
+    return " · ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """A wall time for people: ``48 s``, ``12 min``, ``3 h 05 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

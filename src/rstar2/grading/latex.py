@@ -1,0 +1,231 @@
+r"""What a reader sees of a LaTeX answer, as one plain line.
+
+The number reader should not care whether a model wrote ``\textcolor{red}{1{,}234}`` or
+``1,234``. :func:`shown` drops what only styles (bold, colour, size, spacing, braces) and
+writes the rest in a closed alphabet:
+
+- digits ``0-9``, ``+ - * / ^ _ ( ) = , . '`` and single spaces, as themselves;
+- ``\frac{a}{b}`` as ``((a)/(b))``, braced exponents and subscripts as ``^(a)``, ``_(a)``,
+  an inner box as ``(a)``, so that two of them do not run together;
+- ``%`` for percent, ``°`` for degrees, ``$`` for every currency or formula mark, ``@`` for
+  ``\pmod``;
+- letters: bare in formulas, in double quotes inside ``\text`` and its kin, because a formula's
+  ``m`` is a variable and a text's ``m`` is a metre.
+
+Anything else (an unknown command, a set brace, ``<``, ``!``, ``:``) makes the answer
+unreadable. The list of what is known is the whole of it: nothing is skipped because it
+looks harmless. One pass, no recursion.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+_DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
+_INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_FROM_SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+
+class Unreadable(ValueError):  # noqa: N818 - says what the answer is
+    """The answer does not denote one integer in a style that the grader reads."""
+
+
+class _Group(Enum):
+    """What a brace group is."""
+
+    PLAIN = auto()
+    TEXT = auto()
+    ARGUMENT = auto()
+    NUMERATOR = auto()
+    DENOMINATOR = auto()
+
+
+_BRACES = {
+    _Group.PLAIN: ("", ""),
+    _Group.TEXT: ("", ""),
+    _Group.ARGUMENT: ("(", ")"),
+    _Group.NUMERATOR: ("((", ")/"),
+    _Group.DENOMINATOR: ("(", "))"),
+}
+
+
+def _all(names: str, meaning: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), meaning)
+
+
+_BOXES = frozenset({"boxed", "fbox"})
+_FRACTIONS = frozenset({"frac", "dfrac", "tfrac", "cfrac"})
+_TEXTS = frozenset(
+    _all("text textbf textit textrm textsf texttt textnormal textup textsc textmd emph", "")
+    | _all("mathrm mbox hbox operatorname", "")
+)
+_COMMANDS = {
+    **_all("displaystyle textstyle scriptstyle left right big Big bigg Bigg bigl bigr", ""),
+    **_all("Bigl Bigr tiny small normalsize large Large LARGE huge Huge bf bfseries", ""),
+    **_all("rm it tt sf mathbf boldsymbol bm mathit mathsf mathtt mathnormal", ""),
+    **_all("underline ensuremath negthinspace angle", ""),
+    **_all("quad qquad enspace thinspace medspace thickspace space nobreakspace", " "),
+    **_all("times cdot ast", "*"),
+    **_all("equiv", "="),
+    **_all("circ degree", "°"),
+    **_all("euro pounds", "$"),
+    **_all("pmod mod", "@"),
+    # A Greek letter matters only as a letter: it may name an unknown, never a number.
+    **_all("alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota", "α"),
+    **_all("kappa lambda mu nu xi pi rho sigma tau upsilon phi varphi chi psi omega", "α"),
+    **_all("Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega", "α"),
+}
+_ESCAPES = {**dict.fromkeys(",;:>()[] \n\t", " "), "!": "", "%": "%", "$": "$"}
+_CHARACTERS = {
+    **{mark: mark for mark in "+-*/^_()=,.'%$°"},
+    **dict.fromkeys("×·⋅∗", "*"),
+    **dict.fromkeys("€£¥₹", "$"),
+    **{"~": " ", "≡": "=", "。": ".", "⁄": "/", "∕": "/"},
+    **dict.fromkeys("º℃℉", "°"),
+}
+_PIECE = re.compile(
+    r"(?P<colour>\\(?:color|textcolor|colorbox)\s*\{[^{}]*\})"
+    r"|\\(?P<command>[A-Za-z]+)\s*"
+    r"|\\(?P<escape>.)"
+    r"|(?P<digits>[0-9]+)"
+    r"|(?P<letters>[^\W\d_]+)"
+    r"|(?P<space>\s+)"
+    r"|(?P<character>.)",
+    re.DOTALL,
+)
+_DEGREE = re.compile(r"\^ ?(?:\( ?° ?\)|°)")
+
+
+def shown(latex: str) -> str:
+    """Write a LaTeX answer as the plain line that the module docstring describes.
+
+    Args:
+        latex: The content of a box, or a gold label.
+
+    Returns:
+        The line, without outer spaces.
+
+    Raises:
+        Unreadable: It holds anything unknown, or braces that do not match.
+    """
+    writer = _Writer()
+    for match in _PIECE.finditer(_fold(latex)):
+        writer.write(match.lastgroup or "", match[match.lastgroup or 0])
+    return writer.finish()
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Takes the pieces of the LaTeX one by one.
+
+    Attributes:
+        line: What has been written.
+        groups: The brace groups that are open.
+        texts: How many of them are text.
+        upcoming: What the next brace group is, as the last command decided.
+    """
+
+    line: list[str] = field(default_factory=list)
+    groups: list[_Group] = field(default_factory=list)
+    texts: int = 0
+    upcoming: _Group = _Group.PLAIN
+
+    def write(self, kind: str, piece: str) -> None:
+        """Write one piece; a space does not come between a command and its group."""
+        if kind == "colour":
+            return
+        if kind == "space":
+            self.line.append(" ")
+            return
+        group, self.upcoming = self.upcoming, _Group.PLAIN
+        if (kind, piece) == ("character", "{"):
+            self._open(group)
+        elif (kind, piece) == ("character", "}"):
+            self._close()
+        elif group in (_Group.NUMERATOR, _Group.DENOMINATOR):
+            self._bare_argument(group, kind, piece)
+        elif kind == "command":
+            self._command(piece)
+        elif kind == "letters":
+            self.line.append(f'"{piece}"' if self.texts else piece)
+        elif kind == "digits":
+            self.line.append(piece)
+        else:
+            known = _ESCAPES if kind == "escape" else _CHARACTERS
+            self.line.append(_look_up(known, piece))
+            if piece in ("^", "_"):
+                self.upcoming = _Group.ARGUMENT
+
+    def finish(self) -> str:
+        """The whole line, runs of spaces as one."""
+        if self.groups:
+            raise Unreadable("a brace that is not closed")
+        return _DEGREE.sub("°", " ".join("".join(self.line).split()))
+
+    def _open(self, group: _Group) -> None:
+        self.groups.append(group)
+        self.texts += group is _Group.TEXT
+        self.line.append(_BRACES[group][0])
+
+    def _close(self) -> None:
+        if not self.groups:
+            raise Unreadable("a closing brace without its opening")
+        group = self.groups.pop()
+        self.texts -= group is _Group.TEXT
+        self.line.append(_BRACES[group][1])
+        if group is _Group.NUMERATOR:
+            self.upcoming = _Group.DENOMINATOR
+
+    def _command(self, name: str) -> None:
+        if name in _FRACTIONS:
+            self.upcoming = _Group.NUMERATOR
+        elif name in _TEXTS:
+            self.upcoming = _Group.TEXT
+        elif name in _BOXES:
+            self.upcoming = _Group.ARGUMENT
+        else:
+            self.line.append(_look_up(_COMMANDS, name))
+            if self.line[-1] == "@":
+                self.upcoming = _Group.ARGUMENT
+
+    def _bare_argument(self, group: _Group, kind: str, piece: str) -> None:
+        r"""A fraction's argument without braces is one digit, as in ``\frac84``."""
+        if kind != "digits":
+            raise Unreadable(f"a fraction of {piece[:20]!r}")
+        for digit in piece:
+            if group is _Group.PLAIN:
+                raise Unreadable("digits that touch a fraction")
+            self._open(group)
+            self.line.append(digit)
+            self._close()
+            group, self.upcoming = self.upcoming, _Group.PLAIN
+        self.upcoming = group
+
+
+def _look_up(known: dict[str, str], piece: str) -> str:
+    meaning = known.get(piece)
+    if meaning is None:
+        raise Unreadable(f"{piece[:20]!r} has no place in an integer")
+    return meaning
+
+
+def _fold(text: str) -> str:
+    """Replace typographic variants by ASCII: full width, dashes, digits, superscripts."""
+    if text.isascii():
+        return text
+    folded = "".join(map(_fold_character, text))
+    return _SUPERSCRIPT_RUN.sub(lambda run: f"^{{{run[0].translate(_FROM_SUPERSCRIPT)}}}", folded)
+
+
+def _fold_character(char: str) -> str:
+    if char in _DASHES:
+        return "-"
+    if char in _INVISIBLE:
+        return ""
+    if char.isdecimal():
+        return str(unicodedata.decimal(char))
+    if "！" <= char <= "～":
+        return chr(ord(char) - 0xFEE0)
+    return char

@@ -1,0 +1,32 @@
+"""What a run leaves behind: its folder, its metrics, and where they come from."""
+
+from rstar2.records.files import RecordError, append_json_line, atomic_write, read_json_lines
+from rstar2.records.metrics import Metric, MetricsLog
+from rstar2.records.provenance import (
+    Hardware,
+    Provenance,
+    deciding_sources,
+    hardware,
+    provenance,
+    run_id,
+    working_tree,
+)
+from rstar2.records.run_folder import RunFolder, RunState
+
+__all__ = [
+    "Hardware",
+    "Metric",
+    "MetricsLog",
+    "Provenance",
+    "RecordError",
+    "RunFolder",
+    "RunState",
+    "append_json_line",
+    "atomic_write",
+    "deciding_sources",
+    "hardware",
+    "provenance",
+    "read_json_lines",
+    "run_id",
+    "working_tree",
+]

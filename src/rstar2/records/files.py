@@ -1,0 +1,137 @@
+"""Files that survive an interruption: replaced whole, or appended line by line.
+
+A reader sees the old bytes or the new ones, never half of them. An appended line is on
+the disk when the call returns; what a kill can leave behind is one torn last line, which
+readers leave out and :func:`cut_json_lines` removes.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rstar2.errors import UserError
+
+
+class RecordError(UserError):
+    """A record cannot be written or read; the message names the file and what to do."""
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder with its parents; one that exists is fine.
+
+    Raises:
+        RecordError: It cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot("make folder", path, error) from error
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Replace a file whole: temporary name, fsync, rename, fsync of the folder.
+
+    Raises:
+        RecordError: The folder is missing or cannot be written; the old file is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _cannot("write", path, error) from error
+
+
+def append_json_line(path: Path, row: Mapping[str, Any]) -> None:
+    """Append one JSON line; it is on the disk when the call returns.
+
+    Numbers that are not finite are written as Python's JSON names them (``NaN``).
+
+    Raises:
+        RecordError: The file cannot be written, ends in a torn line, or the row is not JSON.
+    """
+    try:
+        line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"cannot append to {path}: the row is not JSON: {error}") from error
+    try:
+        with path.open("a+b") as file:
+            if _torn(file.tell(), path):
+                raise RecordError(f"{path} ends in a torn line: cut it back before you append")
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise _cannot("append to", path, error) from error
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read the whole lines of a file, in order; a torn last line is left out.
+
+    Returns:
+        One mapping per line; empty if the file does not exist.
+
+    Raises:
+        RecordError: The file cannot be read, or a whole line is not a JSON object.
+    """
+    return [row for _, row in _lines(path)]
+
+
+def cut_json_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """Keep the lines that ``keep`` accepts, byte for byte; drop the rest and a torn last line.
+
+    Raises:
+        RecordError: As :func:`read_json_lines` and :func:`atomic_write`.
+    """
+    if path.exists():
+        atomic_write(path, b"".join(line for line, row in _lines(path) if keep(row)))
+
+
+def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _cannot("read", path, error) from error
+    whole = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+    return [(line, _parse(line, path, number)) for number, line in enumerate(whole, start=1)]
+
+
+def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise RecordError(f"{path}, line {number}: not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise RecordError(f"{path}, line {number}: expected a JSON object")
+    return row
+
+
+def _torn(size: int, path: Path) -> bool:
+    if size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot(action: str, path: Path, error: OSError) -> RecordError:
+    return RecordError(
+        f"cannot {action} {path}: {error.strerror}; "
+        "check that the folder exists, is yours to write, and has space"
+    )

@@ -1,0 +1,1 @@
+"""Training: the laptop's stand-in for a base model, SFT, GRPO-RoC, curriculum."""

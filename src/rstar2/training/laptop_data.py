@@ -1,0 +1,86 @@
+"""What the laptop model reads before RL: documents, demonstrations, and their tokenizer."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerFast
+
+from rstar2.problems import Split, draw_mixed
+from rstar2.protocol import Manifest
+from rstar2.rollout import ToolRunner
+from rstar2.training.spec import LimitsSpec, NoiseSpec, SupervisedSpec
+from rstar2.training.tokenizer import train_tokenizer
+from rstar2.training.traces import Demonstration, corpus_text, demonstrate
+
+_DOCUMENT_STREAM = 1
+_DEMONSTRATION_STREAM = 2
+RL_STREAM = 3
+"""Seeds of the problem streams: ``10 * seed + stream``, so that no two stages share one."""
+
+_TOKENIZER_TEXTS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class LaptopData:
+    """Texts for ``pretrain`` and conversations for ``sft``."""
+
+    documents: tuple[str, ...]
+    demonstrations: tuple[Demonstration, ...]
+
+
+def stream_seed(seed: int, stream: int) -> int:
+    """Seed of one problem stream of a run."""
+    return 10 * seed + stream
+
+
+async def make_laptop_data(
+    pretrain: SupervisedSpec,
+    sft: SupervisedSpec,
+    noise: NoiseSpec,
+    limits: LimitsSpec,
+    *,
+    seed: int,
+    sandbox: ToolRunner,
+    manifest: Manifest,
+) -> LaptopData:
+    """Draws the problems of both stages and writes their texts; programs run for real."""
+    stream = stream_seed(seed, _DOCUMENT_STREAM)
+    documents = tuple(
+        corpus_text(
+            draw_mixed(Split.TRAIN, stream, index, pretrain.composition_share),
+            random.Random(f"document:{stream}:{index}"),
+        )
+        for index in range(pretrain.examples)
+    )
+    stream = stream_seed(seed, _DEMONSTRATION_STREAM)
+    demonstrations = await asyncio.gather(
+        *(
+            demonstrate(
+                draw_mixed(Split.TRAIN, stream, index, sft.composition_share),
+                random.Random(f"demonstration:{stream}:{index}"),
+                noise,
+                sandbox=sandbox,
+                manifest=manifest,
+                timeout=limits.tool_timeout,
+            )
+            for index in range(sft.examples)
+        )
+    )
+    return LaptopData(documents, tuple(demonstrations))
+
+
+def laptop_tokenizer(
+    data: LaptopData, manifest: Manifest, vocab_size: int
+) -> PreTrainedTokenizerFast:
+    """A tokenizer trained on both kinds of text, roles of the turns included."""
+
+    def texts() -> Iterator[str]:
+        yield from data.documents[:_TOKENIZER_TEXTS]
+        for one in data.demonstrations[:_TOKENIZER_TEXTS]:
+            turns = "".join(f"assistant\n{turn}" for turn in one.turns)
+            answers = "".join(f"user\n{response}\n" for response in one.responses)
+            yield f"system\n{manifest.system_text()}user\n{one.question}{turns}{answers}"
+
+    return train_tokenizer(texts(), vocab_size)

@@ -1,0 +1,89 @@
+"""What is measured of rollouts. Always over every rollout sampled, before selection.
+
+Values over the rollouts that a selection kept carry the prefix ``kept/``: a selection
+that prefers clean rollouts must not make an unchanged policy look cleaner.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from rstar2.protocol import StopReason
+from rstar2.rollout.groups import Rollout
+from rstar2.training.grpo import Group, UpdateReport
+
+
+def rollout_metrics(rollouts: Iterable[Rollout]) -> dict[str, float]:
+    """Means over rollouts. A mean over nothing is NaN.
+
+    Keys:
+        accuracy: Share that is right.
+        tool_error_in_correct: Failed calls over calls, in right rollouts (paper, Figure 4).
+        tool_error: The same in all rollouts.
+        tokens, tokens_in_correct: Model tokens a rollout.
+        calls, turns: Calls and assistant turns a rollout.
+        no_call: Share without a call.
+        repeated_answer: Share with more than one answer tag.
+        truncated: Share ended by a limit.
+    """
+    every = list(rollouts)
+    right = [rollout for rollout in every if rollout.verdict.correct]
+    paths = [rollout.trajectory for rollout in every]
+    right_paths = [rollout.trajectory for rollout in right]
+    return {
+        "accuracy": _mean([rollout.reward for rollout in every]),
+        "tool_error_in_correct": _ratio(
+            sum(path.num_errors for path in right_paths),
+            sum(len(path.calls) for path in right_paths),
+        ),
+        "tool_error": _ratio(
+            sum(path.num_errors for path in paths), sum(len(path.calls) for path in paths)
+        ),
+        "tokens": _mean([path.num_model_tokens for path in paths]),
+        "tokens_in_correct": _mean([path.num_model_tokens for path in right_paths]),
+        "calls": _mean([len(path.calls) for path in paths]),
+        "turns": _mean([len(path.turns) for path in paths]),
+        "no_call": _mean([not path.calls for path in paths]),
+        "repeated_answer": _mean([path.answer_tags > 1 for path in paths]),
+        "truncated": _mean([path.stop.is_truncated for path in paths]),
+    }
+
+
+def step_metrics(groups: Sequence[Group], used: Sequence[Group]) -> dict[str, float]:
+    """One step: all rollouts sampled, those kept, and what became of the groups.
+
+    Args:
+        groups: Every group rolled out in the step, refills included.
+        used: Those that went into the update.
+    """
+    kept = [rollout for group in used for rollout in group.kept]
+    stops = [rollout.trajectory.stop for group in groups for rollout in group.rollouts]
+    return {
+        **rollout_metrics(rollout for group in groups for rollout in group.rollouts),
+        **{f"kept/{name}": value for name, value in rollout_metrics(kept).items()},
+        "rollouts": float(len(stops)),
+        "groups": float(len(groups)),
+        "groups_used": float(len(used)),
+        **{f"stop/{reason.value}": _mean([stop is reason for stop in stops]) for reason in _STOPS},
+    }
+
+
+def update_metrics(report: UpdateReport) -> dict[str, float]:
+    """The update's report under the names of the metrics log."""
+    return {
+        "optimizer_steps": float(report.optimizer_steps),
+        "loss": report.loss,
+        "entropy": report.entropy,
+        "clip_low_ratio": report.clip_low_ratio,
+        "clip_high_ratio": report.clip_high_ratio,
+        "grad_norm": report.grad_norm,
+    }
+
+
+_STOPS = tuple(reason for reason in StopReason if reason is not StopReason.INFRASTRUCTURE)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")

@@ -1,0 +1,160 @@
+"""Settings of training, as data. Presets compose them; nothing here has a default to forget."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rstar2.algorithm.loss import Normaliser
+
+
+class Spec(BaseModel):
+    """A frozen group of settings; a misspelt or missing name is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSpec(Spec):
+    """Shape of a ``Qwen3ForCausalLM``."""
+
+    vocab_size: int = Field(gt=300)
+    hidden_size: int = Field(gt=0)
+    num_layers: int = Field(gt=0)
+    num_heads: int = Field(gt=0)
+    num_kv_heads: int = Field(gt=0)
+    head_dim: int = Field(gt=0)
+    intermediate_size: int = Field(gt=0)
+    max_positions: int = Field(gt=0)
+
+
+class SupervisedSpec(Spec):
+    """Training on fixed examples: next-token loss, linear warm-up, linear decay to zero.
+
+    Attributes:
+        examples: Examples, each seen once.
+        composition_share: Share of compositions among their problems.
+        batch_size: Examples per step.
+        random_batches: Share of the last steps whose batches are purely random;
+            earlier batches hold examples of about the same length.
+        matrix_lr: Peak learning rate of Muon, for the matrices of the layers.
+        other_lr: Peak learning rate of AdamW, for embeddings and norms.
+        warmup_steps: Steps of linear warm-up.
+    """
+
+    examples: int = Field(gt=0)
+    composition_share: float = Field(ge=0, le=1)
+    batch_size: int = Field(gt=0)
+    random_batches: float = Field(ge=0, le=1)
+    matrix_lr: float = Field(gt=0)
+    other_lr: float = Field(gt=0)
+    warmup_steps: int = Field(ge=0)
+
+
+class NoiseSpec(Spec):
+    """What the demonstrations of the laptop SFT get wrong on purpose (probabilities).
+
+    Attributes:
+        direct: An answer without a tool call.
+        wrong_program: A program that runs and answers another question.
+        slip: A call that fails, followed by a corrected one; at most two in a row.
+        verify: A second program that checks the first.
+        repeat_answer: The answer block written twice.
+    """
+
+    direct: float = Field(ge=0, le=1)
+    wrong_program: float = Field(ge=0, le=1)
+    slip: float = Field(ge=0, le=1)
+    verify: float = Field(ge=0, le=1)
+    repeat_answer: float = Field(ge=0, le=1)
+
+
+class LimitsSpec(Spec):
+    """Limits that hold for every rollout of a preset; the rest belongs to the stage."""
+
+    max_prompt_tokens: int = Field(gt=0)
+    max_tool_tokens: int = Field(gt=0)
+    tool_timeout: float = Field(gt=0)
+
+
+class StageSpec(Spec):
+    """One stage of the curriculum.
+
+    Attributes:
+        steps: RL steps.
+        max_response_tokens: Response budget, tool tokens counted.
+        max_turns: The paper's T.
+        composition_share: Share of compositions among the problems.
+        data: ``all`` for fresh problems, ``mined`` for those that the policy does not
+            solve eight times out of eight when the stage begins.
+        mine_problems: Problems rolled out for mining; 0 with ``data: all``.
+        reset_optimizer: Whether the stage starts with a fresh optimizer.
+    """
+
+    steps: int = Field(ge=0)
+    max_response_tokens: int = Field(gt=0)
+    max_turns: int = Field(gt=0)
+    composition_share: float = Field(ge=0, le=1)
+    data: Literal["all", "mined"]
+    mine_problems: int = Field(ge=0)
+    reset_optimizer: bool
+
+
+class RLSpec(Spec):
+    """GRPO, with or without Resample-on-Correct (paper, sections 2.2 and 4.3).
+
+    Attributes:
+        problems_per_step: Groups in a batch.
+        group_size: G, rollouts per group in the update.
+        oversample: 2G with Resample-on-Correct; rollouts per group that are sampled.
+        epsilon: The ε of the weights ``1 / (p_total + ε)``.
+        temperature: Sampling temperature.
+        refill: Whether groups of equal reward are replaced by further problems.
+        max_refills: Most rounds of replacement in a step.
+        minibatches: Optimiser steps per batch.
+        normaliser: What a token's weight is divided by.
+        clip_low: Lower clip range.
+        clip_high: Upper clip range.
+        learning_rate: Constant rate of AdamW after warm-up.
+        warmup_steps: Rollout steps of linear warm-up.
+        adam_betas: Of AdamW.
+        weight_decay: Of AdamW.
+        grad_clip: Largest norm of the gradient.
+        micro_batch_tokens: Most padded tokens of one forward pass.
+        mining_samples: Rollouts per problem when hard problems are mined.
+        checkpoint_every: Steps between checkpoints.
+    """
+
+    problems_per_step: int = Field(gt=0)
+    group_size: int = Field(gt=1)
+    oversample: int = Field(gt=1)
+    epsilon: float = Field(gt=0)
+    temperature: float = Field(gt=0)
+    refill: bool
+    max_refills: int = Field(ge=0)
+    minibatches: int = Field(gt=0)
+    normaliser: Normaliser
+    clip_low: float = Field(gt=0, lt=1)
+    clip_high: float = Field(gt=0)
+    learning_rate: float = Field(gt=0)
+    warmup_steps: int = Field(ge=0)
+    adam_betas: tuple[float, float]
+    weight_decay: float = Field(ge=0)
+    grad_clip: float = Field(gt=0)
+    micro_batch_tokens: int = Field(gt=0)
+    mining_samples: int = Field(gt=0)
+    checkpoint_every: int = Field(gt=0)
+
+
+class EvaluationSpec(Spec):
+    """How a checkpoint is evaluated on each of the four sets.
+
+    Attributes:
+        problems: Problems a set.
+        samples: Rollouts a problem.
+        max_response_tokens: Response budget.
+        max_turns: The paper's T.
+    """
+
+    problems: int = Field(gt=0)
+    samples: int = Field(gt=0)
+    max_response_tokens: int = Field(gt=0)
+    max_turns: int = Field(gt=0)

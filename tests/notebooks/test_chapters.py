@@ -1,0 +1,76 @@
+"""Every chapter is clean, runs, and its folded solutions pass its exercises."""
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from rstar2.book.exercise import solutions
+
+ROOT = Path(__file__).parents[2]
+CHAPTERS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+
+
+def _cells(path: Path) -> list[dict]:
+    return json.loads(path.read_text("utf-8"))["cells"]
+
+
+def _printed(cells: list) -> str:
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return "".join(output.text for output in outputs if output.output_type == "stream")
+
+
+def _tags(cell: dict) -> list[str]:
+    return cell["metadata"].get("tags", [])
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_carries_no_outputs_and_one_parameters_cell(path: Path):
+    notebook = json.loads(path.read_text("utf-8"))
+    cells = notebook["cells"]
+    assert "".join(cells[0]["source"]).startswith("# ")
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    assert "papermill" not in notebook["metadata"]
+    assert sum("parameters" in _tags(cell) for cell in cells) == 1
+    assert len({cell["id"] for cell in cells}) == len(cells)
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+            assert max(map(len, "".join(cell["source"]).splitlines())) <= 79
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_has_the_frame_that_all_have(path: Path):
+    text = "\n".join("".join(cell["source"]) for cell in _cells(path))
+    for part in (
+        "**Question.**",
+        "**What you will see.**",
+        "chapter-box",
+        "## What to inspect",
+        "## Details that matter",
+        "## Summary",
+        "## Exercises",
+        "## Sources",
+    ):
+        assert part in text, f"{path.name} lacks {part}"
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_the_solutions_pass_the_exercises(path: Path):
+    """Executes the chapter, then its solutions in the same kernel."""
+    notebook = nbformat.read(path, as_version=4)
+    found = solutions(notebook.cells)
+    assert len(found) >= 2
+    exercises = len(notebook.cells)
+    notebook.cells += [nbformat.v4.new_code_cell(solution.code) for solution in found]
+    NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}
+    ).execute()
+    before = _printed(notebook.cells[:exercises])
+    assert before.count("waiting for your answer") == len(found)
+    for solution, cell in zip(found, notebook.cells[exercises:], strict=True):
+        assert _printed([cell]).startswith("✓"), f"{solution.name}: {_printed([cell])}"
