@@ -58,7 +58,7 @@ FLOORS = {
     "protocol": 0,
     "errors": -1,
 }
-NEIGHBOURS = {("problems", "grading")}
+NEIGHBOURS = {("problems", "grading"), ("cli", "book")}
 """Rooms of one floor of which the first may use the second."""
 
 

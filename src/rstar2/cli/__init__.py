@@ -8,7 +8,9 @@ import sys
 
 import typer
 
+from rstar2.cli import book, report, results
 from rstar2.cli.doctor import doctor
+from rstar2.cli.train import train
 from rstar2.errors import UserError
 
 app = typer.Typer(
@@ -18,6 +20,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(doctor)
+app.command()(train)
+app.add_typer(book.app, name="book")
+app.add_typer(report.app, name="report")
+app.add_typer(results.app, name="results")
 
 
 @app.callback()

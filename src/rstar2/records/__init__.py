@@ -1,6 +1,12 @@
 """What a run leaves behind: its folder, its metrics, and where they come from."""
 
-from rstar2.records.files import RecordError, append_json_line, atomic_write, read_json_lines
+from rstar2.records.files import (
+    RecordError,
+    append_json_line,
+    atomic_write,
+    cut_json_lines,
+    read_json_lines,
+)
 from rstar2.records.metrics import Metric, MetricsLog
 from rstar2.records.provenance import (
     Hardware,
@@ -23,6 +29,7 @@ __all__ = [
     "RunState",
     "append_json_line",
     "atomic_write",
+    "cut_json_lines",
     "deciding_sources",
     "hardware",
     "provenance",

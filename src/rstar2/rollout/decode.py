@@ -76,8 +76,9 @@ class DecodeModel:
     def __init__(self, model: Qwen3ForCausalLM) -> None:
         config = model.config
         self.num_heads = int(config.num_attention_heads)
-        self.num_kv = int(config.num_key_value_heads)
-        self.head_dim = int(config.head_dim)
+        self.num_kv = int(config.num_key_value_heads or config.num_attention_heads)
+        first: Any = model.model.layers[0]
+        self.head_dim = int(first.self_attn.head_dim)
         self.eps = float(config.rms_norm_eps)
         self.max_positions = int(config.max_position_embeddings)
         self.embedding = model.model.embed_tokens.weight.detach().clone()

@@ -36,9 +36,7 @@ class Policy:
     template: TokenTemplate
 
 
-def save_policy(
-    policy: Policy, path: Path, optimizer: torch.optim.Optimizer | None = None
-) -> None:
+def save_policy(policy: Policy, path: Path, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Writes weights, configuration and tokenizer, and the optimizer's state if given."""
     partial = path.with_name(path.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)

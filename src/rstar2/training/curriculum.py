@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from rstar2.problems import Problem, Split, draw_mixed
-from rstar2.records import RunFolder, atomic_write
+from rstar2.records import RunFolder, append_json_line, atomic_write, cut_json_lines
 from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
 from rstar2.rollout.groups import roll_out
 from rstar2.rollout.serialise import rollout_to_json
@@ -88,6 +88,7 @@ async def train_rl(
     if latest is not None:
         policy = load_policy(latest, policy.template.manifest)
     folder.metrics.truncate_after(done)
+    cut_json_lines(folder.trajectories, lambda row: row["step"] <= done)
     optimizer = _new_optimizer(policy, run)
     if latest is not None:
         load_optimizer(optimizer, latest)
@@ -250,9 +251,5 @@ def _save(policy: Policy, optimizer: torch.optim.Optimizer, folder: Path, step: 
 
 
 def _save_samples(folder: RunFolder, step: int, batch: Batch) -> None:
-    lines = [
-        json.dumps({"step": step, **rollout_to_json(group.rollouts[0])})
-        for group in batch.groups[:4]
-    ]
-    with folder.trajectories.open("a", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+    for group in batch.groups[:4]:
+        append_json_line(folder.trajectories, {"step": step, **rollout_to_json(group.rollouts[0])})

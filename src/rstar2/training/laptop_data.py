@@ -12,7 +12,7 @@ from rstar2.protocol import Manifest
 from rstar2.rollout import ToolRunner
 from rstar2.training.spec import LimitsSpec, NoiseSpec, SupervisedSpec
 from rstar2.training.tokenizer import train_tokenizer
-from rstar2.training.traces import Demonstration, corpus_text, demonstrate
+from rstar2.training.traces import Demonstration, Document, demonstrate, write_document
 
 _DOCUMENT_STREAM = 1
 _DEMONSTRATION_STREAM = 2
@@ -26,7 +26,7 @@ _TOKENIZER_TEXTS = 4000
 class LaptopData:
     """Texts for ``pretrain`` and conversations for ``sft``."""
 
-    documents: tuple[str, ...]
+    documents: tuple[Document, ...]
     demonstrations: tuple[Demonstration, ...]
 
 
@@ -48,7 +48,7 @@ async def make_laptop_data(
     """Draws the problems of both stages and writes their texts; programs run for real."""
     stream = stream_seed(seed, _DOCUMENT_STREAM)
     documents = tuple(
-        corpus_text(
+        write_document(
             draw_mixed(Split.TRAIN, stream, index, pretrain.composition_share),
             random.Random(f"document:{stream}:{index}"),
         )
@@ -77,7 +77,8 @@ def laptop_tokenizer(
     """A tokenizer trained on both kinds of text, roles of the turns included."""
 
     def texts() -> Iterator[str]:
-        yield from data.documents[:_TOKENIZER_TEXTS]
+        for document in data.documents[:_TOKENIZER_TEXTS]:
+            yield document.question + document.solution
         for one in data.demonstrations[:_TOKENIZER_TEXTS]:
             turns = "".join(f"assistant\n{turn}" for turn in one.turns)
             answers = "".join(f"user\n{response}\n" for response in one.responses)

@@ -28,7 +28,6 @@ def new_model(spec: ModelSpec, *, vocab_size: int, end_id: int, seed: int) -> Qw
         bos_token_id=None,
         eos_token_id=end_id,
         pad_token_id=None,
-        attn_implementation="sdpa",
         dtype="float32",
     )
     generator_state = torch.get_rng_state()

@@ -41,15 +41,19 @@ def train_supervised(
     matrices, others = _split_parameters(model)
     muon = torch.optim.Muon(matrices, lr=spec.matrix_lr, momentum=0.95, weight_decay=0.0)
     adamw = torch.optim.AdamW(others, lr=spec.other_lr, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizers: list[tuple[torch.optim.Optimizer, float]] = [
+        (muon, spec.matrix_lr),
+        (adamw, spec.other_lr),
+    ]
     for step, batch in enumerate(batches):
         warm = min(1.0, (step + 1) / max(1, spec.warmup_steps))
         scale = warm * (1.0 - step / len(batches))
-        for optimizer, rate in ((muon, spec.matrix_lr), (adamw, spec.other_lr)):
+        for optimizer, rate in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * scale
         loss = next_token_loss(model, batch)
         loss.backward()
-        for optimizer in (muon, adamw):
+        for optimizer, _ in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         on_step(step + 1, len(batches), loss.item())
@@ -71,7 +75,8 @@ def next_token_loss(model: Qwen3ForCausalLM, batch: Sequence[Example]) -> Tensor
 def _split_parameters(
     model: Qwen3ForCausalLM,
 ) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
-    matrices, others = [], []
+    matrices: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
     for name, weight in model.named_parameters():
         is_matrix = weight.dim() == 2 and "embed" not in name
         (matrices if is_matrix else others).append(weight)

@@ -1,6 +1,6 @@
-"""The laptop tokenizer: a small byte-level BPE with the protocol's tags as tokens.
+r"""The laptop tokenizer: a small byte-level BPE with the protocol's tags as tokens.
 
-Digits stand alone and a JSON newline (``\\n`` with its indentation) is one piece, so
+Digits stand alone and a JSON newline (``\n`` with its indentation) is one piece, so
 that numbers are copied digit by digit and programs tokenise alike in every place.
 """
 

@@ -1,7 +1,7 @@
 """Writes the texts that the laptop model learns from before RL.
 
-``corpus_text`` is a document of the stand-in for a base model: a problem, a right
-program, its output. ``demonstrate`` writes a conversation of the non-reasoning SFT:
+``write_document`` writes for the stand-in for a base model: a problem, a plan, a right
+program. ``demonstrate`` writes a conversation of the non-reasoning SFT:
 format, calls and recovery after an error, with mistakes on purpose (``NoiseSpec``), and
 every tool response in it is what the real sandbox answered.
 """
@@ -35,6 +35,14 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
+class Document:
+    """A problem and what is learnt from it: a plan and a right program."""
+
+    question: str
+    solution: str
+
+
+@dataclass(frozen=True, slots=True)
 class Demonstration:
     """A conversation: assistant turns without their prime, and the answers between them."""
 
@@ -43,10 +51,10 @@ class Demonstration:
     responses: tuple[str, ...]
 
 
-def corpus_text(worked: WorkedProblem, rng: random.Random) -> str:
-    """A document: the question, a right program as JSON holds it, and its output."""
+def write_document(worked: WorkedProblem, rng: random.Random) -> Document:
+    """A document about a problem, its program written as JSON holds it."""
     code = json.dumps({"code": rng.choice(worked.right)})
-    return f"{worked.problem.question}\n{worked.plan}\n{code}\n{worked.problem.answer}"
+    return Document(f"{worked.problem.question}\n", f"{worked.plan}\n{code}")
 
 
 async def demonstrate(
@@ -81,9 +89,7 @@ async def demonstrate(
     last = f"{ending}</reason>{_answer_block(result)}"
     if rng.random() < noise.repeat_answer:
         last += f"<reason>{_AGAIN}</reason>{_answer_block(result)}"
-    return Demonstration(
-        worked.problem.question, (*writer.turns, last), tuple(writer.responses)
-    )
+    return Demonstration(worked.problem.question, (*writer.turns, last), tuple(writer.responses))
 
 
 def encode_demonstration(
@@ -103,10 +109,11 @@ def encode_demonstration(
     return Example(tuple(ids), tuple(mask))
 
 
-def encode_document(text: str, template: TokenTemplate, end_of_text: int) -> Example:
-    """Ids of a corpus document; every token but the first counts."""
-    ids = [*template.encode(text), end_of_text]
-    return Example(tuple(ids), (0, *([1] * (len(ids) - 1))))
+def encode_document(document: Document, template: TokenTemplate, end_of_text: int) -> Example:
+    """Ids of a document; loss on the solution, since nobody can guess the question."""
+    question = template.encode(document.question)
+    solution = [*template.encode(document.solution), end_of_text]
+    return Example((*question, *solution), (*[0] * len(question), *[1] * len(solution)))
 
 
 class _Writer:

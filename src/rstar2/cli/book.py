@@ -1,0 +1,53 @@
+"""``rstar2 book build``: trains, executes the chapters, builds the book."""
+
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(help="The book.", no_args_is_help=True)
+
+
+@app.callback()
+def _book() -> None:
+    """The book."""
+
+
+@app.command()
+def build(
+    train: Annotated[bool, typer.Option(help="Train the laptop run of this machine first.")] = True,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for _build/; the checkout if not given.")
+    ] = None,
+) -> None:
+    """Train on this machine, execute the chapters and build the book.
+
+    Writes only to runs/ and _build/, both ignored by git.
+    """
+    from rstar2.book.build import build_book
+    from rstar2.experiments.execute import execute_plans
+    from rstar2.experiments.plans import plan_experiment
+    from rstar2.experiments.presets import project_root
+
+    root = project_root()
+    console = Console(stderr=True)
+    plans = plan_experiment("laptop", [0], "book")
+    if train:
+        execute_plans(plans, workers=2, console=console)
+    done = [plan.run_id for plan in plans if plan.is_done]
+    page = build_book(root, cache_key=state_key(root, done), out=out, console=console)
+    typer.echo(page)
+
+
+def state_key(root: Path, run_ids: list[str]) -> str:
+    """Names the state of all that chapters read but their own cells."""
+    digest = hashlib.sha256("\n".join(run_ids).encode())
+    for folder in ("src", "presets", "results"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(str(path.relative_to(root)).encode())
+                digest.update(path.read_bytes())
+    digest.update((root / "requirements.txt").read_bytes())
+    return digest.hexdigest()[:16]

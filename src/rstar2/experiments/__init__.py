@@ -1,0 +1,1 @@
+"""Experiments: presets, plans, papermill execution, records and reports."""

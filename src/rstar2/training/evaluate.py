@@ -1,0 +1,147 @@
+"""Evaluates a laptop policy on the four sets, one row a problem.
+
+Rows, not means, are kept: intervals over problems and over seeds are made from them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from rstar2.problems import ProblemSet, Split, draw
+from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
+from rstar2.rollout.groups import Rollout, roll_out
+from rstar2.training.checkpoint import Policy
+from rstar2.training.spec import EvaluationSpec, LimitsSpec
+
+_CHUNK = 256
+"""Rollouts in flight; also the engine's batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemScore:
+    """What a policy did with one problem.
+
+    Attributes:
+        problem_set: Name of the set.
+        problem_id: The problem.
+        family: Its family.
+        composition: Its composition, or empty.
+        samples: Rollouts.
+        correct: Right rollouts.
+        calls: Tool calls in all rollouts.
+        errors: Those that failed.
+        calls_in_correct: Tool calls in right rollouts.
+        errors_in_correct: Those that failed.
+        tokens: Model tokens of all rollouts.
+        tokens_in_correct: Model tokens of right rollouts.
+        truncated: Rollouts ended by a limit.
+    """
+
+    problem_set: str
+    problem_id: str
+    family: str
+    composition: str
+    samples: int
+    correct: int
+    calls: int
+    errors: int
+    calls_in_correct: int
+    errors_in_correct: int
+    tokens: int
+    tokens_in_correct: int
+    truncated: int
+
+    def as_row(self) -> dict[str, str | int]:
+        """The values by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Scores of all problems, and one rollout of each of the first problems of a set."""
+
+    scores: tuple[ProblemScore, ...]
+    examples: tuple[Rollout, ...]
+
+
+def evaluation_limits(
+    spec: EvaluationSpec, limits: LimitsSpec, temperature: float
+) -> RolloutLimits:
+    """Budgets of an evaluation rollout."""
+    return RolloutLimits(
+        max_prompt_tokens=limits.max_prompt_tokens,
+        max_response_tokens=spec.max_response_tokens,
+        max_turns=spec.max_turns,
+        max_tool_tokens=limits.max_tool_tokens,
+        tool_timeout=limits.tool_timeout,
+        temperature=temperature,
+    )
+
+
+async def evaluate(
+    policy: Policy,
+    spec: EvaluationSpec,
+    limits: RolloutLimits,
+    *,
+    split: Split,
+    seed: int,
+    sandbox: ToolRunner,
+    on_problems: Callable[[int, int], None],
+    sets: Sequence[ProblemSet] = tuple(ProblemSet),
+    examples: int = 4,
+) -> Evaluation:
+    """Rolls out the first problems of each set.
+
+    Args:
+        policy: What is evaluated.
+        spec: Problems a set and samples a problem.
+        limits: Budgets and temperature.
+        split: ``HELD_OUT`` for what is reported, ``DEV`` for choosing.
+        seed: Names the problems and the sampling.
+        sandbox: Runs programs.
+        on_problems: Called with the problems done and their total number.
+        sets: Which sets.
+        examples: Problems a set of which a rollout is kept.
+    """
+    engine = TorchEngine(policy.model, end_id=policy.template.end_id, seed=seed, max_rows=_CHUNK)
+    total = len(sets) * spec.problems
+    chunk = max(1, _CHUNK // spec.samples)
+    scores: list[ProblemScore] = []
+    kept: list[Rollout] = []
+    for problem_set in sets:
+        problems = [draw(problem_set, split, seed, i).problem for i in range(spec.problems)]
+        for start in range(0, spec.problems, chunk):
+            groups = await roll_out(
+                problems[start : start + chunk],
+                spec.samples,
+                name=f"evaluate/{problem_set}/{start}",
+                engine=engine,
+                sandbox=sandbox,
+                template=policy.template,
+                limits=limits,
+            )
+            scores += [_score(problem_set, group) for group in groups]
+            kept += [group[0] for group in groups[: max(0, examples - start)]]
+            on_problems(len(scores), total)
+    return Evaluation(tuple(scores), tuple(kept))
+
+
+def _score(problem_set: ProblemSet, rollouts: Sequence[Rollout]) -> ProblemScore:
+    problem = rollouts[0].problem
+    paths = [rollout.trajectory for rollout in rollouts]
+    right = [rollout.trajectory for rollout in rollouts if rollout.verdict.correct]
+
+    return ProblemScore(
+        problem_set=problem_set.value,
+        problem_id=problem.problem_id,
+        family=problem.family,
+        composition=problem.composition,
+        samples=len(rollouts),
+        correct=len(right),
+        calls=sum(len(path.calls) for path in paths),
+        errors=sum(path.num_errors for path in paths),
+        calls_in_correct=sum(len(path.calls) for path in right),
+        errors_in_correct=sum(path.num_errors for path in right),
+        tokens=sum(path.num_model_tokens for path in paths),
+        tokens_in_correct=sum(path.num_model_tokens for path in right),
+        truncated=sum(path.stop.is_truncated for path in paths),
+    )
