@@ -10,6 +10,7 @@ import typer
 
 from rstar2.cli import book, report, results
 from rstar2.cli.doctor import doctor
+from rstar2.cli.solve import solve
 from rstar2.cli.train import train
 from rstar2.errors import UserError
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(doctor)
 app.command()(train)
+app.command()(solve)
 app.add_typer(book.app, name="book")
 app.add_typer(report.app, name="report")
 app.add_typer(results.app, name="results")

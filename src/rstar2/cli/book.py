@@ -28,12 +28,12 @@ def build(
     """
     from rstar2.book.build import build_book
     from rstar2.experiments.execute import execute_plans
-    from rstar2.experiments.plans import plan_experiment
+    from rstar2.experiments.plans import BOOK_SEED, plan_experiment
     from rstar2.experiments.presets import project_root
 
     root = project_root()
     console = Console(stderr=True)
-    plans = plan_experiment("laptop", [0], "book")
+    plans = plan_experiment("laptop", [BOOK_SEED], "book")
     if train:
         execute_plans(plans, workers=2, console=console)
     done = [plan.run_id for plan in plans if plan.is_done]

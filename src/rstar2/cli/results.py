@@ -5,9 +5,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-SEEDS = (0, 1, 2)
-"""Seeds of the committed laptop records, fixed before they were run."""
-
 app = typer.Typer(help="The committed records.", no_args_is_help=True)
 
 
@@ -25,12 +22,12 @@ def remake(
     Refuses a tree with changes: a record names the commit that made it.
     """
     from rstar2.experiments.execute import execute_plans
-    from rstar2.experiments.plans import plan_experiment
+    from rstar2.experiments.plans import RECORD_SEEDS, plan_experiment
     from rstar2.experiments.presets import project_root
     from rstar2.experiments.publish import publish, refuse_unpublishable
 
     refuse_unpublishable()
-    plans = plan_experiment("laptop", SEEDS, "results")
+    plans = plan_experiment("laptop", RECORD_SEEDS, "results")
     execute_plans(plans, workers=workers, console=Console(stderr=True))
     for folder in publish(plans, project_root() / "results" / "laptop"):
         typer.echo(folder.relative_to(project_root()))

@@ -27,6 +27,7 @@ from rstar2.errors import UserError
 from rstar2.experiments.plans import SFT_ARM, Plan, begin, plan_arm, plan_sft
 from rstar2.experiments.progress import read_progress
 from rstar2.records import RunState
+from rstar2.records.files import make_folder
 
 _UNITS = 1000
 _LINE_EVERY_SECONDS = 60.0
@@ -120,7 +121,7 @@ def _add_task(table: Progress, plan: Plan) -> TaskID:
 
 
 def _start(plan: Plan) -> "subprocess.Popen[bytes]":
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(plan.folder)
     params = plan.params
     words = [params["preset"], str(params["seed"]), params["evaluation"], plan.arm]
     with (plan.folder / "log.txt").open("ab") as log:

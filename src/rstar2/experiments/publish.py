@@ -46,7 +46,8 @@ def publish(plans: Sequence[Plan], folder: Path) -> list[Path]:
         The folders of the records.
 
     Raises:
-        PublishError: If a run is not done, or was made by a dirty or unknown commit.
+        PublishError: If a run is not done, was made by a dirty or unknown commit, or a file
+            cannot be copied; what was published before stays.
     """
     for plan in plans:
         if not plan.is_done:
@@ -57,7 +58,10 @@ def publish(plans: Sequence[Plan], folder: Path) -> list[Path]:
                 f"{plan.name} was made by an unknown or dirty commit; nothing was published: "
                 f"remove {plan.folder} and run it again from a clean commit"
             )
-    return [_publish_one(plan, folder / plan.name) for plan in plans]
+    try:
+        return [_publish_one(plan, folder / plan.name) for plan in plans]
+    except OSError as error:
+        raise PublishError(f"cannot publish to {folder}: {error}") from error
 
 
 def _publish_one(plan: Plan, target: Path) -> Path:

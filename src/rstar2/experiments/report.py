@@ -15,7 +15,8 @@ import pandas as pd
 
 from rstar2.algorithm.statistics import mean_interval
 from rstar2.errors import UserError
-from rstar2.experiments.plans import SFT_ARM, plan_experiment
+from rstar2.experiments.laptop import HELD_OUT_SEED
+from rstar2.experiments.plans import BOOK_SEED, SFT_ARM, plan_experiment
 from rstar2.experiments.presets import project_root
 from rstar2.problems import ProblemSet, Split, guessing_baseline
 from rstar2.records import RunFolder
@@ -77,7 +78,7 @@ def committed_records(name: str = "laptop") -> list[Record]:
     return found
 
 
-def records_of_this_machine(preset: str = "laptop", seed: int = 0) -> list[Record]:
+def records_of_this_machine(preset: str = "laptop", seed: int = BOOK_SEED) -> list[Record]:
     """What ``make book`` has made here with the sources as they are; empty if nothing."""
     plans = plan_experiment(preset, [seed], "book")
     return [
@@ -120,6 +121,7 @@ def over_seeds(records: Sequence[Record], problem_set: ProblemSet, rate: str) ->
 def laptop_report(records: Sequence[Record]) -> dict[str, Any]:
     """All that ``rstar2 report laptop --json`` says; see its form in the README of results."""
     base = of_arm(records, SFT_ARM)
+    guessing = {one: _guessing(one, records) for one in ProblemSet} if records else {}
     arms: dict[str, Any] = {}
     for arm in Arm:
         runs = of_arm(records, arm)
@@ -133,7 +135,7 @@ def laptop_report(records: Sequence[Record]) -> dict[str, Any]:
             "by_set": {
                 problem_set.value: {
                     **_before_and_after(start, runs, problem_set),
-                    "guessing": _guessing(problem_set),
+                    "guessing": guessing[problem_set],
                 }
                 for problem_set in ProblemSet
             },
@@ -154,8 +156,11 @@ def _before_and_after(
     }
 
 
-def _guessing(problem_set: ProblemSet) -> float:
-    return guessing_baseline(problem_set, Split.HELD_OUT, 20_000, 100)
+def _guessing(problem_set: ProblemSet, records: Sequence[Record]) -> float:
+    """Accuracy of guessing on the problems that the records were evaluated on."""
+    tables = (record.evaluation["problem_set"] for record in records)
+    problems = max(int((table == problem_set.value).sum()) for table in tables)
+    return guessing_baseline(problem_set, Split.HELD_OUT, HELD_OUT_SEED, problems)
 
 
 def _estimate(values: Sequence[float]) -> Estimate:

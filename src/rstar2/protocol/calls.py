@@ -60,9 +60,15 @@ def parse_calls(text: str, manifest: Manifest) -> tuple[ProgramCall | MalformedC
         if closed:
             calls.append(_parse_body(raw, manifest))
         else:
-            message = f"the call was opened with {CALL_OPEN} and never closed"
+            message = "the call was opened and never closed"
             calls.append(MalformedCall(raw, MalformedKind.UNCLOSED, message))
     return tuple(calls)
+
+
+def outside_calls(text: str) -> str:
+    """The text without its calls: a tag inside a program is not the model's own."""
+    first, *pieces = text.split(CALL_OPEN)
+    return first + "".join(piece.partition(CALL_CLOSE)[2] for piece in pieces)
 
 
 def _parse_body(raw: str, manifest: Manifest) -> ProgramCall | MalformedCall:

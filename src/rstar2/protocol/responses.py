@@ -32,8 +32,15 @@ def response_text(result: ToolResult, manifest: Manifest) -> str:
     else:
         ending = result.traceback.rstrip("\n")
         if not manifest.error_detail:
-            ending = ending.rsplit("\n", 1)[-1]
+            ending = _naming_line(ending, result.error_type)
     return f"{printed}\n{ending}" if printed else ending
+
+
+def _naming_line(traceback: str, error_type: str) -> str:
+    """The line that names the error: the last one, unless its message has several lines."""
+    lines = traceback.split("\n")
+    named = [line for line in lines if line.partition(":")[0].rpartition(".")[2] == error_type]
+    return named[-1] if error_type and named else lines[-1]
 
 
 def answered_call(call: ProgramCall, result: ToolResult, manifest: Manifest) -> ToolCall:

@@ -92,7 +92,7 @@ class TokenTemplate:
             trusted += bytes([part.trusted]) * len(part.text)
         ids: list[int] = []
         start = 0
-        for match in self._names.finditer(whole):
+        while match := self._names.search(whole, start):
             keep = all(trusted[match.start() : match.end()])
             end = match.end() if keep else match.start() + 1
             ids += self.encode(whole[start:end])
@@ -146,11 +146,9 @@ class TokenTemplate:
             raise ValueError(f"max_tool_tokens = {max_tokens} is too small to cut a text to")
         while True:
             head, tail = ids[: room - room // 2], ids[len(ids) - room // 2 :]
-            kept_head, kept_tail = (
-                self.decode(head).rstrip("\ufffd"),
-                self.decode(tail).lstrip("\ufffd"),
-            )
+            kept_head = self.decode(head).rstrip("\ufffd")
+            kept_tail = self.decode(tail).lstrip("\ufffd")
             kept = f"{kept_head}{_CUT_MARK}{kept_tail}"
-            if len(self.encode_parts([Part(kept, False)])) <= max_tokens or room <= 2:
+            if len(self.encode_parts([Part(kept, False)])) <= max_tokens:
                 return kept
             room -= 1

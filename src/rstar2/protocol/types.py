@@ -94,7 +94,7 @@ class Turn:
             primed ``<reason>`` is part of it, ``<|im_end|>`` is not.
         num_tokens: Model tokens in the turn, ``<|im_end|>`` counted if sampled.
         calls: Its tool calls in order.
-        answer_tags: Number of ``<answer>`` tags that the model wrote.
+        answer_tags: Number of ``<answer>`` tags that the model wrote outside its calls.
     """
 
     text: str

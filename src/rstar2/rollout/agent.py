@@ -17,6 +17,7 @@ from rstar2.protocol import (
     Trajectory,
     Turn,
     answered_call,
+    outside_calls,
     parse_calls,
     refused_call,
 )
@@ -150,13 +151,13 @@ async def _converse(
                 text=template.manifest.prime + text,
                 num_tokens=len(output.token_ids),
                 calls=calls,
-                answer_tags=text.count(ANSWER_OPEN),
+                answer_tags=outside_calls(text).count(ANSWER_OPEN),
             )
         )
         if not closed:
             return StopReason.MAX_TOKENS
         if not parsed:
-            answered = ANSWER_OPEN in text and ANSWER_CLOSE in text
+            answered = ANSWER_CLOSE in text.partition(ANSWER_OPEN)[2]
             return StopReason.ANSWERED if answered else StopReason.NO_CALL
         if last:
             return StopReason.MAX_TURNS

@@ -1,8 +1,8 @@
 """An inference-only forward of ``Qwen3ForCausalLM`` over the same weights.
 
 Differences from the library's forward, all tested equal to it: projections of one input
-are fused, the KV cache is one block per layer in which a row is a contiguous strip, and
-a step takes one token per row at that row's own position.
+are fused, the KV cache is one block per layer in which each head of a row is a contiguous
+strip, and a step takes one token per row at that row's own position.
 """
 
 from dataclasses import dataclass
@@ -29,16 +29,16 @@ class _Layer:
 
 
 class KVCache:
-    """Keys and values of all layers, ``[rows, capacity, kv_heads * head_dim]`` each."""
+    """Keys and values of all layers, ``[rows, kv_heads, capacity, head_dim]`` each."""
 
-    def __init__(self, num_layers: int, width: int) -> None:
-        self.keys = [torch.zeros(0, 0, width) for _ in range(num_layers)]
-        self.values = [torch.zeros(0, 0, width) for _ in range(num_layers)]
+    def __init__(self, num_layers: int, num_kv: int, head_dim: int) -> None:
+        self.keys = [torch.zeros(0, num_kv, 0, head_dim) for _ in range(num_layers)]
+        self.values = [torch.zeros(0, num_kv, 0, head_dim) for _ in range(num_layers)]
 
     @property
     def capacity(self) -> int:
         """Positions that a row can hold."""
-        return self.keys[0].shape[1]
+        return self.keys[0].shape[2]
 
     def reserve(self, length: int) -> None:
         """Makes room for positions below ``length``; a cache in use never shrinks."""
@@ -56,9 +56,9 @@ class KVCache:
         self.values = [block.index_select(0, index) for block in self.values]
 
     def append(self, keys: list[Tensor], values: list[Tensor]) -> None:
-        """Adds rows whose first positions are given, ``[rows, length, width]`` a layer."""
-        self.reserve(keys[0].shape[1])
-        spare = self.capacity - keys[0].shape[1]
+        """Adds rows whose first positions are given, ``[rows, kv_heads, length, head_dim]``."""
+        self.reserve(keys[0].shape[2])
+        spare = self.capacity - keys[0].shape[2]
 
         def add(block: Tensor, new: Tensor) -> Tensor:
             return torch.cat([block, F.pad(new, (0, 0, 0, spare))])
@@ -92,7 +92,7 @@ class DecodeModel:
 
     def new_cache(self) -> KVCache:
         """An empty cache."""
-        return KVCache(len(self.layers), self.num_kv * self.head_dim)
+        return KVCache(len(self.layers), self.num_kv, self.head_dim)
 
     @torch.no_grad()
     def prefill(self, ids: Tensor) -> tuple[list[Tensor], list[Tensor]]:
@@ -102,7 +102,7 @@ class DecodeModel:
             ids: ``[prompts, length]``; what stands at the padding does not matter.
 
         Returns:
-            Keys and values of each layer, ``[prompts, length, width]``.
+            Keys and values of each layer, ``[prompts, kv_heads, length, head_dim]``.
         """
         rows, length = ids.shape
         cos, sin = self._cos[:length, None], self._sin[:length, None]
@@ -110,9 +110,9 @@ class DecodeModel:
         keys, values = [], []
         for layer in self.layers:
             q, k, v = self._project(layer, x, cos, sin)
-            keys.append(k.reshape(rows, length, -1))
-            values.append(v.reshape(rows, length, -1))
             q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+            keys.append(k)
+            values.append(v)
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             x = self._finish(layer, x, mixed.transpose(1, 2).reshape(rows, length, -1))
         return keys, values
@@ -139,13 +139,12 @@ class DecodeModel:
         for number, layer in enumerate(self.layers):
             q, k, v = self._project(layer, x, cos, sin)
             keys, values = cache.keys[number], cache.values[number]
-            keys[index, positions] = k.reshape(rows, -1)
-            values[index, positions] = v.reshape(rows, -1)
-            shape = (rows, -1, self.num_kv, self.head_dim)
+            keys[index, :, positions] = k[:, 0]
+            values[index, :, positions] = v[:, 0]
             mixed = F.scaled_dot_product_attention(
                 q.view(rows, self.num_kv, -1, self.head_dim),
-                keys[:, :span].view(shape).transpose(1, 2),
-                values[:, :span].view(shape).transpose(1, 2),
+                keys[:, :, :span],
+                values[:, :, :span],
                 attn_mask=mask,
             )
             x = self._finish(layer, x, mixed.reshape(rows, 1, -1))

@@ -62,6 +62,9 @@ async def roll_out(
 
     Returns:
         One group per problem, in order; at most ``samples`` rollouts each.
+
+    Raises:
+        Exception: What a rollout raised; the others are cancelled first.
     """
 
     async def one(place: int, sample: int) -> Rollout | None:
@@ -80,6 +83,13 @@ async def roll_out(
         return None
 
     places = range(len(problems))
-    finished = await asyncio.gather(*(one(p, s) for p in places for s in range(samples)))
+    tasks = [asyncio.create_task(one(p, s)) for p in places for s in range(samples)]
+    try:
+        finished = await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
     rows = [finished[p * samples : (p + 1) * samples] for p in places]
     return [[rollout for rollout in row if rollout is not None] for row in rows]

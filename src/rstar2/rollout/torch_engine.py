@@ -6,6 +6,8 @@
 2. Random numbers are counted per (seed, request, position).
 3. Tokens that are already known (tool responses) are fed through the batch one a step.
 4. Rows with the same prompt share one prefill.
+5. When no conversation is open, the next one begins an empty batch: rows that ended a
+   moment ago and have not left yet would tell how fast their tools were.
 """
 
 import asyncio
@@ -55,7 +57,7 @@ class _Row:
 
 
 class TorchEngine:
-    """Samples with a ``Qwen3ForCausalLM`` on the CPU or one device.
+    """Samples with a ``Qwen3ForCausalLM`` on the CPU, in float32.
 
     Args:
         model: The policy; ``load`` takes its weights again after an update.
@@ -94,7 +96,7 @@ class TorchEngine:
         if self._sessions:
             raise RuntimeError(f"{len(self._sessions)} conversations are open; end them first")
         self._model = DecodeModel(model)
-        self._cache = self._model.new_cache()
+        self._empty_batch()
 
     async def generate(
         self, request_id: str, *, prompt_ids: Sequence[int], sampling_params: SamplingParams
@@ -112,6 +114,8 @@ class TorchEngine:
         reply: asyncio.Future[TokenOutput] = asyncio.get_running_loop().create_future()
         row = self._sessions.get(request_id)
         if row is None:
+            if not self._sessions:
+                self._empty_batch()
             rng = _uniforms(self._seed, request_id)
             row = _Row(request_id, list(prompt_ids), rng, reply, sampling_params)
             row.fed = len(prompt_ids) - 1
@@ -131,15 +135,27 @@ class TorchEngine:
         return await reply
 
     async def end(self, request_id: str) -> None:
-        """Forgets a conversation; its row leaves the batch at its logical step."""
+        """Forgets a conversation; its row leaves the batch at its logical step.
+
+        Who still waits for a turn of it gets a ``RuntimeError``.
+        """
         row = self._sessions.pop(request_id, None)
-        if row is not None:
-            row.state = _State.ENDED
-            row.answered.set()
+        if row is None:
+            return
+        row.state = _State.ENDED
+        row.answered.set()
+        if not row.reply.done():
+            row.reply.set_exception(RuntimeError(f"{request_id}: ended while its turn was sampled"))
+
+    def _empty_batch(self) -> None:
+        """Drops what is left of conversations that have all ended."""
+        self._queue.clear()
+        self._batch = []
+        self._cache = self._model.new_cache()
 
     async def _drive(self) -> None:
-        await asyncio.sleep(0)
         try:
+            await asyncio.sleep(0)
             while self._queue or self._batch:
                 await self._settle()
                 self._admit()
@@ -147,14 +163,16 @@ class TorchEngine:
                     self._advance()
                     self._step += 1
                 elif self._batch:
-                    self._step = min(row.wake for row in self._batch)
+                    self._step = min(row.wake for row in self._batch if row.wake > self._step)
                 await asyncio.sleep(0)
         except BaseException as error:
-            for row in [*self._batch, *self._queue]:
+            for row in self._sessions.values():
                 if not row.reply.done():
-                    row.reply.set_exception(RuntimeError(f"the engine stopped: {error!r}"))
-            self._batch, self._sessions = [], {}
-            self._queue.clear()
+                    stopped = RuntimeError(f"the engine stopped: {error!r}")
+                    stopped.__cause__ = error
+                    row.reply.set_exception(stopped)
+            self._sessions = {}
+            self._empty_batch()
             raise
 
     async def _settle(self) -> None:
@@ -222,8 +240,7 @@ class TorchEngine:
 
     def _finish_turn(self, row: _Row) -> None:
         row.wake = self._step + self._tool_steps
-        if row.state is _State.RUNNING:
-            row.state = _State.WAITING
+        row.state = _State.WAITING
         if not row.reply.done():
             ids = tuple(row.tokens[row.turn_start :])
             row.reply.set_result(TokenOutput(ids, tuple(row.log_probs)))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rstar2.errors import UserError
 from rstar2.problems import Problem
 from rstar2.protocol import TokenTemplate
 from rstar2.rollout.agent import RolloutLimits, ToolRunner
@@ -13,6 +14,10 @@ from rstar2.training.spec import RLSpec
 
 ProblemSource = Callable[[int, int], Problem]
 """``source(step, place)``: the problem at a place of a step, places without end."""
+
+
+class RolloutsLostError(UserError):
+    """The sandbox lost every rollout of a problem or a step, fresh samples included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,9 @@ async def collect(
         sandbox: Runs programs.
         template: Encodes.
         limits: Budgets.
+
+    Raises:
+        RolloutsLostError: If not one rollout of a round could be finished.
     """
     groups: list[Group] = []
     used: list[Group] = []
@@ -64,6 +72,10 @@ async def collect(
             template=template,
             limits=limits,
         )
+        if not any(rolled):
+            raise RolloutsLostError(
+                f"the sandbox lost every rollout of step {step + 1}: `rstar2 doctor` looks at it"
+            )
         for place, rollouts in enumerate(rolled):
             group = select_group(rollouts, arm, spec, (seed, step, first + place))
             groups.append(group)

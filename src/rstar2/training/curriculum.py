@@ -7,6 +7,7 @@ if nothing had happened.
 
 import json
 import random
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,8 @@ async def train_rl(
 ) -> Policy:
     """Trains through all stages, or goes on from the folder's last checkpoint.
 
+    What was logged after that checkpoint is made again.
+
     Args:
         policy: The SFT policy; left as it is when the folder holds a checkpoint.
         run: Settings.
@@ -84,6 +87,9 @@ async def train_rl(
     Returns:
         The trained policy; its weights stand in ``checkpoints/final`` too.
     """
+    final = folder.checkpoints / "final"
+    if final.exists():
+        return load_policy(final, policy.template.manifest)
     done, latest = _latest(folder.checkpoints)
     if latest is not None:
         policy = load_policy(latest, policy.template.manifest)
@@ -127,10 +133,12 @@ async def train_rl(
             }
         )
         on_step(step + 1, run.total_steps, metrics)
-        if (step + 1) % run.spec.checkpoint_every == 0 and step + 1 < run.total_steps:
+        last = step + 1 == run.total_steps
+        if last or (step + 1) % run.spec.checkpoint_every == 0:
             _save_samples(folder, step + 1, batch)
+        if not last and (step + 1) % run.spec.checkpoint_every == 0:
             _save(policy, optimizer, folder.checkpoints, step + 1)
-    save_policy(policy, folder.checkpoints / "final")
+    save_policy(policy, final)
     return policy
 
 
@@ -156,7 +164,7 @@ async def mine_hard_problems(
         sandbox: Runs programs.
 
     Returns:
-        Those with at least one wrong rollout, in order.
+        Those with at least one wrong rollout, in order; none if all are solved.
     """
     groups = await roll_out(
         candidates,
@@ -242,12 +250,11 @@ def _latest(checkpoints: Path) -> tuple[int, Path | None]:
 
 
 def _save(policy: Policy, optimizer: torch.optim.Optimizer, folder: Path, step: int) -> None:
-    _, previous = _latest(folder)
-    save_policy(policy, folder / f"step-{step:06d}", optimizer)
-    if previous is not None:
-        for file in previous.iterdir():
-            file.unlink()
-        previous.rmdir()
+    newest = folder / f"step-{step:06d}"
+    save_policy(policy, newest, optimizer)
+    for path in folder.glob("step-*"):
+        if path != newest:
+            shutil.rmtree(path)
 
 
 def _save_samples(folder: RunFolder, step: int, batch: Batch) -> None:

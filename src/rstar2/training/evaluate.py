@@ -10,6 +10,7 @@ from rstar2.problems import ProblemSet, Split, draw
 from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
 from rstar2.rollout.groups import Rollout, roll_out
 from rstar2.training.checkpoint import Policy
+from rstar2.training.collect import RolloutsLostError
 from rstar2.training.spec import EvaluationSpec, LimitsSpec
 
 _CHUNK = 256
@@ -101,6 +102,9 @@ async def evaluate(
         on_problems: Called with the problems done and their total number.
         sets: Which sets.
         examples: Problems a set of which a rollout is kept.
+
+    Raises:
+        RolloutsLostError: If not one rollout of a problem could be finished.
     """
     engine = TorchEngine(policy.model, end_id=policy.template.end_id, seed=seed, max_rows=_CHUNK)
     total = len(sets) * spec.problems
@@ -119,6 +123,11 @@ async def evaluate(
                 template=policy.template,
                 limits=limits,
             )
+            if not all(groups):
+                raise RolloutsLostError(
+                    f"the sandbox lost every rollout of a problem of {problem_set}: "
+                    "`rstar2 doctor` looks at it"
+                )
             scores += [_score(problem_set, group) for group in groups]
             kept += [group[0] for group in groups[: max(0, examples - start)]]
             on_problems(len(scores), total)

@@ -4,8 +4,10 @@
 2. The weight of a token is fixed before the micro-batches are cut, so that the cut
    does not matter.
 3. Old log-probs are those that the engine recorded while it sampled.
+4. A gradient that is not finite stops the run before it reaches the weights.
 """
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +20,14 @@ from transformers import Qwen3ForCausalLM
 from rstar2.algorithm.advantage import group_advantages
 from rstar2.algorithm.loss import ClipRange, PolicyLoss, policy_loss, row_weights
 from rstar2.algorithm.roc import Selection, penalty, resample_on_correct, select_all
+from rstar2.errors import UserError
 from rstar2.protocol import Trajectory
 from rstar2.rollout.groups import Rollout
 from rstar2.training.spec import RLSpec
+
+
+class NonFiniteGradientError(UserError):
+    """The gradient is infinite or not a number; the weights are as before the step."""
 
 
 class Arm(StrEnum):
@@ -89,7 +96,7 @@ class UpdateRow:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReport:
-    """Means over the model tokens and optimiser steps of one batch.
+    """Means over the model tokens and optimiser steps of one batch; NaN over none.
 
     Attributes:
         optimizer_steps: Optimiser steps taken; 0 if no group had a gradient.
@@ -124,6 +131,9 @@ def update(
         groups: Groups whose selection kept something.
         spec: Settings.
         seed: Seed of the order of groups in the minibatches.
+
+    Raises:
+        NonFiniteGradientError: If the norm of a gradient is not finite.
     """
     order = list(groups)
     random.Random(seed).shuffle(order)
@@ -141,11 +151,17 @@ def update(
             low += part.clipped_low.item()
             high += part.clipped_high.item()
         entropy -= sum(sum(row.trajectory.log_probs) for row in rows)
-        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip).item())
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip).item()
+        if not math.isfinite(norm):
+            raise NonFiniteGradientError(
+                f"the gradient of minibatch {number + 1} of {count} has norm {norm} (loss {loss}): "
+                "nothing was changed by it; set a lower rl.learning_rate in the preset"
+            )
+        norms.append(norm)
         losses.append(loss)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    per_token, per_step = max(tokens, 1.0), max(count, 1)
+    per_token, per_step = tokens or math.nan, count or math.nan
     return UpdateReport(
         optimizer_steps=count,
         loss=sum(losses) / per_step,

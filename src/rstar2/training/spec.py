@@ -1,8 +1,8 @@
 """Settings of training, as data. Presets compose them; nothing here has a default to forget."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rstar2.algorithm.loss import Normaliser
 
@@ -10,7 +10,7 @@ from rstar2.algorithm.loss import Normaliser
 class Spec(BaseModel):
     """A frozen group of settings; a misspelt or missing name is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelSpec(Spec):
@@ -24,6 +24,16 @@ class ModelSpec(Spec):
     head_dim: int = Field(gt=0)
     intermediate_size: int = Field(gt=0)
     max_positions: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_heads is {self.num_heads}, no multiple of num_kv_heads {self.num_kv_heads}"
+            )
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim is {self.head_dim}: rotary positions need an even one")
+        return self
 
 
 class SupervisedSpec(Spec):
@@ -47,6 +57,12 @@ class SupervisedSpec(Spec):
     matrix_lr: float = Field(gt=0)
     other_lr: float = Field(gt=0)
     warmup_steps: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _fill_a_batch(self) -> Self:
+        if self.examples < self.batch_size:
+            raise ValueError(f"examples is {self.examples}, less than batch_size {self.batch_size}")
+        return self
 
 
 class NoiseSpec(Spec):
@@ -84,7 +100,7 @@ class StageSpec(Spec):
         max_turns: The paper's T.
         composition_share: Share of compositions among the problems.
         data: ``all`` for fresh problems, ``mined`` for those that the policy does not
-            solve eight times out of eight when the stage begins.
+            solve every time when the stage begins; for all, if it solves every one.
         mine_problems: Problems rolled out for mining; 0 with ``data: all``.
         reset_optimizer: Whether the stage starts with a fresh optimizer.
     """
@@ -96,6 +112,12 @@ class StageSpec(Spec):
     data: Literal["all", "mined"]
     mine_problems: int = Field(ge=0)
     reset_optimizer: bool
+
+    @model_validator(mode="after")
+    def _mining_has_candidates(self) -> Self:
+        if (self.data == "mined") != (self.mine_problems > 0):
+            raise ValueError(f"mine_problems is {self.mine_problems} with data: {self.data}")
+        return self
 
 
 class RLSpec(Spec):
@@ -142,6 +164,14 @@ class RLSpec(Spec):
     micro_batch_tokens: int = Field(gt=0)
     mining_samples: int = Field(gt=0)
     checkpoint_every: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _enough_to_keep(self) -> Self:
+        if self.oversample < self.group_size:
+            raise ValueError(
+                f"oversample is {self.oversample}, less than group_size {self.group_size}"
+            )
+        return self
 
 
 class EvaluationSpec(Spec):

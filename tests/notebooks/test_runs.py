@@ -1,0 +1,147 @@
+"""The run notebooks, executed through papermill as `make book` does it, with the preset test."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+import yaml
+from rich.console import Console
+
+from rstar2.errors import UserError
+from rstar2.experiments.execute import execute_plans
+from rstar2.experiments.plans import Plan, plan_arm, plan_sft
+from rstar2.experiments.report import laptop_report, records_of_this_machine
+from rstar2.records import RunFolder, RunState
+from rstar2.rollout.serialise import rollout_from_json
+
+pytestmark = pytest.mark.notebook
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of its own, so that the runs land there; its tests stand in it."""
+    root = tmp_path_factory.mktemp("runs") / "checkout"
+    for name in ("presets", "notebooks"):
+        shutil.copytree(ROOT / name, root / name)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def sft(checkout: Path) -> Plan:
+    """A finished SFT run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(checkout)
+        plan = plan_sft("test", 0, "book")
+        run(plan)
+    return plan
+
+
+@pytest.fixture(autouse=True)
+def here(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkout)
+
+
+def run(*plans: Plan) -> None:
+    execute_plans(plans, workers=1, console=Console(stderr=True))
+
+
+def written(plan: Plan) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in plan.folder.rglob("*")}
+
+
+def test_a_run_leaves_its_whole_record_and_is_not_made_twice(sft: Plan) -> None:
+    arm = plan_arm("test", 0, "book", "grpo-roc")
+    run(sft, arm)
+    for plan in (sft, arm):
+        folder = RunFolder.open(plan.folder)
+        assert folder.state is RunState.DONE
+        assert folder.params == plan.params
+        assert folder.read()["id"] == plan.run_id
+        assert {"log.txt", "progress.json"} <= {path.name for path in plan.folder.iterdir()}
+        assert (folder.checkpoints / "final" / "model.safetensors").is_file()
+        assert len(pd.read_parquet(plan.folder / "evaluation.parquet")) == 8
+        lines = (plan.folder / "examples.jsonl").read_text().splitlines()
+        assert all(rollout_from_json(json.loads(line)).trajectory.turns for line in lines)
+        executed = nbformat.read(plan.folder / "executed.ipynb", as_version=4)
+        assert not executed.metadata.papermill.exception
+        assert executed.cells[-1].outputs[0].output_type == "execute_result"
+
+    metrics = pd.read_parquet(arm.folder / "metrics.parquet")
+    assert metrics["step"].tolist() == [1, 2, 3]
+    assert metrics["stage"].tolist() == [1, 2, 3]
+    assert RunFolder.open(arm.folder).trajectories.read_text().count("\n") >= 3
+    assert list(laptop_report(records_of_this_machine("test", 0))["arms"]) == ["grpo-roc"]
+
+    before = {**written(sft), **written(arm)}
+    run(sft, arm)
+    assert {**written(sft), **written(arm)} == before
+
+
+def test_a_run_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
+    sft: Plan, checkout: Path
+) -> None:
+    preset = yaml.safe_load((checkout / "presets" / "test.yaml").read_text())
+    preset["name"] = "longer"
+    preset["stages"][0]["steps"] = 25
+    (checkout / "presets" / "longer.yaml").write_text(yaml.safe_dump(preset))
+    base, arm = plan_sft("longer", 0, "book"), plan_arm("longer", 0, "book", "grpo")
+    run(base)
+
+    kill_when_it_has_a_checkpoint(arm)
+    folder = RunFolder.open(arm.folder)
+    assert folder.state is RunState.RUNNING
+    made = {path.name: path.stat().st_mtime_ns for path in folder.checkpoints.iterdir()}
+    assert made
+    run(arm)
+    resumed = (arm.folder / "metrics.parquet").read_bytes()
+    log = [json.loads(line)["step"] for line in folder.timing.read_text().splitlines()]
+    assert log.count(1) == 1, "it went on, it did not begin again"
+
+    shutil.rmtree(arm.folder)
+    run(arm)
+    assert (arm.folder / "metrics.parquet").read_bytes() == resumed
+
+
+def kill_when_it_has_a_checkpoint(plan: Plan) -> None:
+    params = plan.params
+    words = [params["preset"], str(params["seed"]), params["evaluation"], plan.arm]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rstar2.experiments.execute", *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.DEVNULL,
+    )
+    while not list(plan.folder.glob("checkpoints/step-*")):
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.02)
+    kernel = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    os.kill(kernel, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_run_that_fails_says_why_and_ends_the_others(sft: Plan, checkout: Path) -> None:
+    weights = sft.folder / "checkpoints" / "final" / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:100])
+    arm = plan_arm("test", 0, "book", "grpo")
+    try:
+        with pytest.raises(UserError, match="test-seed0-grpo did not finish: .*CheckpointError"):
+            run(arm)
+    finally:
+        weights.write_bytes(content)
+    record = RunFolder.open(arm.folder)
+    assert record.state is RunState.FAILED
+    assert "CheckpointError" in record.read()["error"]
+    run(arm)
+    assert arm.is_done

@@ -1,0 +1,399 @@
+"""Experiments: presets, plans, progress, what may be published, what a report says."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import rstar2.problems.laptop
+from rstar2.experiments import laptop, plans, publish
+from rstar2.experiments.execute import execute
+from rstar2.experiments.plans import Plan, begin, plan_arm, plan_experiment, plan_sft
+from rstar2.experiments.presets import PresetError, load_preset, project_root
+from rstar2.experiments.progress import ProgressFile, read_progress
+from rstar2.experiments.publish import PublishError, refuse_unpublishable
+from rstar2.experiments.report import (
+    NoRecordsError,
+    committed_records,
+    laptop_report,
+    of_arm,
+    records_of_this_machine,
+)
+from rstar2.problems import ProblemSet
+from rstar2.protocol import LAPTOP, TokenTemplate
+from rstar2.records import Hardware, Provenance, RecordError, RunFolder, RunState
+from rstar2.training.checkpoint import Policy, save_policy
+from rstar2.training.evaluate import Evaluation, ProblemScore
+from rstar2.training.model import new_model
+from rstar2.training.tokenizer import train_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+CLEAN = Provenance("a" * 40, False, Hardware("cpu", 2, 4.0), {"python": "3.11"})
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout of its own, in which the test stands; its runs come from a clean commit."""
+    root = tmp_path / "checkout"
+    for name in ("presets", "notebooks"):
+        shutil.copytree(ROOT / name, root / name)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(plans, "provenance", lambda: CLEAN)
+    # For speed: fewer sources to hash, fewer problems to learn guessing from.
+    monkeypatch.setattr(plans, "deciding_sources", lambda: [Path(laptop.__file__)])
+    monkeypatch.setattr(rstar2.problems.laptop, "BASELINE_DRAWS", 50)
+    return root
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+# --- presets ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "presets").glob("*.yaml")), ids=lambda p: p.stem)
+def test_a_preset_is_valid(path: Path) -> None:
+    assert load_preset(path.stem).texts.tool_name
+
+
+def test_an_unknown_preset_names_those_that_exist(checkout: Path) -> None:
+    known = ", ".join(sorted(path.stem for path in (checkout / "presets").glob("*.yaml")))
+    with pytest.raises(PresetError, match=f"no preset 'nope'; presets/ has: {known}$"):
+        load_preset("nope")
+
+
+def test_the_checkout_is_found_from_within_and_from_elsewhere(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout / "notebooks")
+    assert project_root() == checkout
+    monkeypatch.chdir(tmp_path)
+    assert project_root() == ROOT
+
+
+FAULTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "misspelt": (lambda p: p["rl"].update(epsilonn=p["rl"].pop("epsilon")), "rl.epsilonn: there"),
+    "misspelt section": (lambda p: p.update(modle=p.pop("model")), "modle: there is no such"),
+    "missing": (lambda p: p["rl"].pop("epsilon"), "rl.epsilon: Field required"),
+    "negative": (lambda p: p["stages"][1].update(steps=-1), "stages.1.steps: .* equal to 0"),
+    "no number": (lambda p: p["rl"].update(epsilon="small"), "rl.epsilon: .* valid number"),
+    "infinite": (lambda p: p["rl"].update(learning_rate=math.inf), "rl.learning_rate: .* finite"),
+    "share above 1": (lambda p: p["noise"].update(slip=1.5), "noise.slip: .* equal to 1"),
+    "no stage": (lambda p: p.update(stages=[]), "stages: .* at least 1 item"),
+    "no step": (lambda p: [s.update(steps=0) for s in p["stages"]], "the stages have no step"),
+    "2G below G": (lambda p: p["rl"].update(oversample=1, group_size=2), "rl.oversample: "),
+    "keep more than sampled": (
+        lambda p: p["rl"].update(group_size=9, oversample=4),
+        "rl: oversample is 4, less than group_size 9",
+    ),
+    "nothing to mine": (
+        lambda p: p["stages"][2].update(mine_problems=0),
+        "stages.2: mine_problems is 0 with data: mined",
+    ),
+    "no batch": (lambda p: p["sft"].update(examples=3), "sft: examples is 3, less than batch_size"),
+    "heads": (lambda p: p["model"].update(num_kv_heads=3), "model: num_heads is 2, no multiple"),
+    "too long": (
+        lambda p: p["model"].update(max_positions=300),
+        r"a rollout may have 310 tokens, the model has 300 positions \(model.max_positions\)",
+    ),
+    "other name": (lambda p: p.update(name="laptop"), "name: is 'laptop', not that of the file"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_impossible_preset_is_refused_with_the_place(fault: str, checkout: Path) -> None:
+    change, message = FAULTS[fault]
+    path = checkout / "presets" / "test.yaml"
+    values = yaml.safe_load(path.read_text())
+    change(values)
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(PresetError, match=f"^presets/test.yaml: .*{message}"):
+        load_preset("test")
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe\x00", b"", b"- 1\n"])
+def test_a_file_that_is_no_preset_is_refused(content: bytes, checkout: Path) -> None:
+    (checkout / "presets" / "test.yaml").write_bytes(content)
+    with pytest.raises(PresetError, match=r"^presets/test.yaml"):
+        load_preset("test")
+
+
+# --- plans --------------------------------------------------------------------------------
+
+
+def ids() -> dict[str, str]:
+    return {plan.arm: plan.run_id for plan in plan_experiment("test", [0], "book")}
+
+
+def test_an_experiment_is_an_sft_run_and_then_both_arms(checkout: Path) -> None:
+    found = plan_experiment("test", [0, 1], "book")
+    names = [f"test-seed{seed}-{arm}" for seed in (0, 1) for arm in ("sft", "grpo", "grpo-roc")]
+    assert [plan.name for plan in found] == names
+    assert len({plan.run_id for plan in found}) == 6
+    for plan in found:
+        assert plan.folder == checkout / "runs" / f"{plan.name}-{plan.run_id}"
+        assert plan.notebook.is_file()
+        assert not plan.is_done
+    assert [plan.needs and plan.needs.name for plan in found[:3]] == [None, names[0], names[0]]
+
+
+def test_the_same_plan_has_the_same_id(checkout: Path) -> None:
+    before = ids()
+    edit(checkout / "presets" / "test.yaml", "name: test", "# A comment.\nname:   test")
+    notebook = checkout / "notebooks" / "11_run_rl.ipynb"
+    edit(notebook, "# Run: one RL arm", "# Another title")
+    edit(notebook, "grpo or grpo-roc", "another comment")
+    assert ids() == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("presets/test.yaml", "epsilon: 0.05", "epsilon: 0.06"),
+        ("presets/test.yaml", "max_positions: 512", "max_positions: 1024"),
+        ("notebooks/10_run_sft.ipynb", "print(plan.name", "print(1, plan.name"),
+    ],
+)
+def test_an_id_changes_with_what_decides_the_numbers(
+    file: str, old: str, new: str, checkout: Path
+) -> None:
+    before = ids()
+    edit(checkout / file, old, new)
+    assert not set(before.values()) & set(ids().values()), "arms start from another SFT run too"
+
+
+def test_an_arm_alone_gets_a_new_id_when_its_notebook_changes(checkout: Path) -> None:
+    before = ids()
+    edit(checkout / "notebooks" / "11_run_rl.ipynb", "print(plan.name", "print(1, plan.name")
+    after = ids()
+    assert after["sft"] == before["sft"]
+    assert after["grpo"] != before["grpo"]
+
+
+def test_an_id_changes_with_parameters_and_sources_but_not_with_comments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source.py"
+    source.write_text("x = 1\n")
+    monkeypatch.setattr(plans, "deciding_sources", lambda: [source])
+    first = plan_sft("test", 0, "book").run_id
+    assert plan_sft("test", 1, "book").run_id != first
+    assert plan_sft("test", 0, "results").run_id != first
+    source.write_text("# A comment.\nx = 1\n")
+    assert plan_sft("test", 0, "book").run_id == first
+    source.write_text("x = 2\n")
+    assert plan_sft("test", 0, "book").run_id != first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("test", 0, "big", "grpo"), "evaluation is 'big': give book or results"),
+        (("test", -1, "book", "grpo"), "seed is -1: give a number from 0"),
+        (("test", 0, "book", "ppo"), "no arm 'ppo'; the arms are: grpo, grpo-roc"),
+        (("nope", 0, "book", "grpo"), "no preset 'nope'"),
+    ],
+)
+def test_an_impossible_plan_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(PresetError, match=message):
+        plan_arm(*arguments)
+
+
+def test_a_run_is_begun_once_and_then_goes_on() -> None:
+    plan = plan_arm("test", 0, "book", "grpo-roc")
+    folder = begin(plan)
+    run = folder.read()
+    assert plan.needs is not None
+    assert (run["arm"], run["preset"], run["seed"]) == ("grpo-roc", "test", 0)
+    assert (run["sft_run"], run["label"]) == (plan.needs.run_id, "this machine")
+    folder.update(RunState.FAILED, error="stopped")
+    assert begin(plan).state is RunState.RUNNING
+    assert begin(plan).read()["started"] == run["started"]
+
+
+def test_what_is_done_is_not_executed_again() -> None:
+    plan = finished(plan_sft("test", 0, "book"))
+    before = {path: path.stat().st_mtime_ns for path in plan.folder.rglob("*")}
+    execute(plan)
+    assert {path: path.stat().st_mtime_ns for path in plan.folder.rglob("*")} == before
+
+
+# --- progress -----------------------------------------------------------------------------
+
+
+def test_progress_counts_each_phase_by_its_share(tmp_path: Path) -> None:
+    assert (read_progress(tmp_path).phase, read_progress(tmp_path).done) == ("starting", 0.0)
+    shares = {"one": 3.0, "two": 1.0}
+    ProgressFile(tmp_path, shares).report("one", 5, 10, "loss 1.00")
+    assert read_progress(tmp_path).phase == "one 5/10 loss 1.00"
+    assert read_progress(tmp_path).done == pytest.approx(0.375)
+    progress = ProgressFile(tmp_path, shares)
+    progress.report("two", 10, 10)
+    assert read_progress(tmp_path).done == pytest.approx(1.0)
+    progress.report("one", 1, 10)
+    assert read_progress(tmp_path).phase == "two 10/10", "written at most twice a second"
+
+
+# --- finished runs, written as the runs write them ----------------------------------------
+
+
+def finished(plan: Plan, correct: int = 3, calls: int = 6, errors: int = 1) -> Plan:
+    """Gives the plan a finished run whose every problem has the same score."""
+    folder = begin(plan)
+    folder.metrics.append({"step": 1, "phase": "sft", "loss": 1.0})
+    folder.append_timing({"step": 1, "seconds": 0.1})
+    scores = [
+        ProblemScore(
+            problem_set=problem_set.value,
+            problem_id=f"{problem_set}-{number}",
+            family="divisors",
+            composition="",
+            samples=4,
+            correct=correct,
+            calls=8,
+            errors=4,
+            calls_in_correct=calls,
+            errors_in_correct=errors,
+            tokens=200,
+            tokens_in_correct=100,
+            truncated=1,
+        )
+        for problem_set in ProblemSet
+        for number in range(2)
+    ]
+    laptop._write_evaluation(folder, Evaluation(tuple(scores), ()))
+    tokenizer = train_tokenizer(["a b c"], 310)
+    template = TokenTemplate(tokenizer, LAPTOP)
+    model = new_model(plan.preset.model, vocab_size=len(tokenizer), end_id=template.end_id, seed=0)
+    save_policy(Policy(model, tokenizer, template), folder.checkpoints / "final")
+    laptop._finish(laptop.job(plan, folder), 0.0)
+    return plan
+
+
+def experiment(*seeds: int, **scores: int) -> list[Plan]:
+    return [finished(plan, **scores) for plan in plan_experiment("test", seeds, "book")]
+
+
+def test_a_finished_run_says_so() -> None:
+    plan = finished(plan_sft("test", 0, "book"))
+    assert plan.is_done
+    assert RunFolder.open(plan.folder).read()["wall_seconds"] > 0
+    table = laptop.evaluation_summary(RunFolder.open(plan.folder))
+    assert table["accuracy"].tolist() == [0.75] * 4
+    assert table["tool errors in correct"].tolist() == pytest.approx([1 / 6] * 4, abs=1e-3)
+    assert laptop.loss_summary(RunFolder.open(plan.folder))["last"].tolist() == [1.0]
+
+
+# --- publishing ---------------------------------------------------------------------------
+
+
+def test_published_records_replace_their_folders_whole(checkout: Path) -> None:
+    results = checkout / "results" / "laptop"
+    stale = results / "test-seed0-grpo" / "stale.txt"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    done = experiment(0)
+    folders = publish.publish(done, results)
+    assert folders == [results / plan.name for plan in done]
+    assert sorted(path.name for path in results.iterdir()) == sorted(plan.name for plan in done)
+    assert not stale.exists()
+    for plan, folder in zip(done, folders, strict=True):
+        record = RunFolder.open(folder)
+        assert record.read()["label"] == "laptop run"
+        assert record.read()["commit"] == CLEAN.commit
+        assert record.params == plan.params
+        assert record.metrics_parquet.read_bytes() == (plan.folder / "metrics.parquet").read_bytes()
+        assert (folder / "checkpoint" / "model.safetensors").exists() == (plan.arm != "sft")
+    assert len(committed_records()) == 3
+
+
+def test_an_unfinished_run_is_not_published(checkout: Path) -> None:
+    plan = plan_sft("test", 0, "book")
+    begin(plan)
+    with pytest.raises(PublishError, match="test-seed0-sft is not done; nothing was published"):
+        publish.publish([plan], checkout / "results")
+    assert not (checkout / "results").exists()
+
+
+@pytest.mark.parametrize(("commit", "dirty"), [(None, None), ("a" * 40, True), ("a" * 40, None)])
+def test_a_dirty_or_unknown_commit_is_not_published(
+    commit: str | None, dirty: bool | None, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "provenance", lambda: Provenance(commit, dirty, CLEAN.hardware, {}))
+    plan = finished(plan_sft("test", 0, "book"))
+    with pytest.raises(PublishError, match="unknown or dirty commit; nothing was published"):
+        publish.publish([plan], checkout / "results")
+    assert not (checkout / "results").exists()
+    here = Provenance(commit, dirty, CLEAN.hardware, {})
+    monkeypatch.setattr(publish, "provenance", lambda: here)
+    with pytest.raises(PublishError, match="commit, then run again"):
+        refuse_unpublishable()
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_error(checkout: Path) -> None:
+    plan = finished(plan_sft("test", 0, "book"))
+    (checkout / "results").write_text("a file")
+    with pytest.raises(PublishError, match=f"cannot publish to {checkout / 'results'}"):
+        publish.publish([plan], checkout / "results")
+    (checkout / "runs" / "x").mkdir()
+    shutil.rmtree(checkout / "runs")
+    (checkout / "runs").write_text("a file")
+    with pytest.raises(RecordError, match="cannot make folder"):
+        begin(plan)
+
+
+# --- the report ---------------------------------------------------------------------------
+
+
+def test_without_records_there_is_no_report() -> None:
+    with pytest.raises(NoRecordsError, match="`make results` makes them"):
+        committed_records()
+    assert records_of_this_machine("test", 0) == []
+
+
+def test_a_single_seed_has_no_interval() -> None:
+    experiment(0)
+    report = laptop_report(records_of_this_machine("test", 0))
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert list(report["arms"]) == ["grpo", "grpo-roc"]
+    arm = report["arms"]["grpo-roc"]
+    assert arm["seeds"] == 1
+    assert arm["final_accuracy"] == arm["sft_accuracy"] == [0.75, None, None]
+    assert arm["final_tool_error_in_correct"] == [pytest.approx(1 / 6), None, None]
+    assert arm["final_tokens"] == [50.0, None, None]
+    assert list(arm["by_set"]) == [problem_set.value for problem_set in ProblemSet]
+    assert all(0 <= row["guessing"] <= 1 for row in arm["by_set"].values())
+
+
+def test_several_seeds_have_a_mean_and_an_interval(checkout: Path) -> None:
+    done = experiment(0, correct=2) + experiment(1, correct=4)
+    publish.publish(done, checkout / "results" / "laptop")
+    records = committed_records()
+    assert [record.seed for record in of_arm(records, "grpo")] == [0, 1]
+    mean, low, high = laptop_report(records)["arms"]["grpo"]["final_accuracy"]
+    assert mean == 0.75
+    # Student t of two values: half the distance times t(1, 0.975) = 12.706.
+    assert (low, high) == (pytest.approx(0.75 - 3.1766, abs=1e-3), pytest.approx(3.9266, abs=1e-3))
+
+
+def test_what_never_happened_is_null() -> None:
+    experiment(0, correct=0, calls=0, errors=0)
+    report = laptop_report(records_of_this_machine("test", 0))
+    assert report["arms"]["grpo"]["final_tool_error_in_correct"] == [None, None, None]
+    assert json.dumps(report, allow_nan=False)
+
+
+def test_an_arm_without_records_is_left_out() -> None:
+    finished(plan_sft("test", 0, "book"))
+    finished(plan_arm("test", 0, "book", "grpo"))
+    assert list(laptop_report(records_of_this_machine("test", 0))["arms"]) == ["grpo"]
+    assert laptop_report([]) == {"arms": {}}
