@@ -1,12 +1,17 @@
 """Real parts, small: a tokenizer, a template for each manifest, a model."""
 
 import pytest
+from hypothesis import settings
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rstar2.protocol import LAPTOP, PAPER, TokenTemplate
 from rstar2.training.model import new_model
 from rstar2.training.spec import ModelSpec
 from rstar2.training.tokenizer import train_tokenizer
+
+# The same examples every time, and no clock.
+settings.register_profile("house", deadline=None, derandomize=True)
+settings.load_profile("house")
 
 TEXTS = (
     "How many divisors does 360 have? Let me count the divisors.",

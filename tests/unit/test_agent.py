@@ -428,6 +428,11 @@ def test_an_answer_beside_a_call_does_not_end_it(laptop: TokenTemplate) -> None:
     assert grade(trajectory, 7).reason is Reason.NO_ANSWER_BLOCK
 
 
+def test_an_answer_tag_inside_a_program_is_not_counted(laptop: TokenTemplate) -> None:
+    trajectory, _ = rollout(laptop, ["</reason>" + call("print('<answer>')"), ANSWER])
+    assert [turn.answer_tags for turn in trajectory.turns] == [0, 1]
+
+
 def test_the_turn_limit_ends_it_before_the_last_calls_run(laptop: TokenTemplate) -> None:
     tools = ScriptedTools([printed("7")])
     turns = ["</reason>" + call("a")] * 5

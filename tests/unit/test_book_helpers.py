@@ -134,6 +134,7 @@ def test_a_figure_of_runs_names_each_of_them():
     page = bundle(runs=[RUN, RUN | {"id": "second"}], source=None)["text/html"]
     assert page.count('class="prov"') == 2
     assert "run second" in page
+    assert "<summary>laptop run · 2 runs · " in page
 
 
 def test_a_figure_takes_its_ink_from_the_page():

@@ -23,6 +23,7 @@ from rstar2.protocol import (
     Trajectory,
     Turn,
     answered_call,
+    outside_calls,
     parse_calls,
     refused_call,
     response_text,
@@ -189,6 +190,12 @@ fragments = st.sampled_from([*TAGS, TURN_CLOSE, "{", "}", '"', '{"name": "python
 @given(st.lists(fragments | st.text(max_size=5)).map("".join))
 def test_every_opened_call_is_a_call_whatever_a_model_writes(text: str) -> None:
     assert len(parse_calls(text, LAPTOP)) == text.count(CALL_OPEN)
+
+
+def test_what_stands_in_a_call_is_not_the_models_own_word() -> None:
+    text = f"a<answer>{program('<answer>')}b{call('{')}c<tool_call><answer>"
+    assert outside_calls(text) == "a<answer>bc"
+    assert outside_calls("no call</tool_call>") == "no call</tool_call>"
 
 
 # --- responses ---------------------------------------------------------------------------

@@ -278,16 +278,16 @@ def test_a_fixed_policy_with_resample_on_correct_gives_flat_curves(
 def test_the_same_seed_gives_the_same_run_also_when_it_is_killed(
     guesser: Path, tmp_path: Path
 ) -> None:
-    stages = [stage(1), stage(1), stage(2, "mined")]
+    stages = [stage(1), stage(2), stage(2, "mined")]
     whole, first = train(guesser, tmp_path / "whole", stages)
     again, second = train(guesser, tmp_path / "again", stages)
     with pytest.raises(Killed):
-        train(guesser, tmp_path / "killed", stages, kill_after=3)
+        train(guesser, tmp_path / "killed", stages, kill_after=4)
     killed = RunFolder.open(tmp_path / "killed")
-    assert [row["step"] for row in killed.metrics.rows()] == [1, 2, 3]
+    assert [row["step"] for row in killed.metrics.rows()] == [1, 2, 3, 4]
     assert [path.name for path in killed.checkpoints.iterdir()] == ["step-000002"]
     with killed.metrics.path.open("a") as file:
-        file.write('{"step": 4, "accur')
+        file.write('{"step": 5, "accur')
     _, resumed = train(guesser, tmp_path / "killed", stages)
 
     assert not torch.equal(weights(first.model), weights(load_policy(guesser, LAPTOP).model))

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from rstar2.book.provenance import RUN_SOURCES, Source, provenance_line
+from rstar2.book.provenance import RUN_SOURCES, Source, provenance_line, provenance_summary
 from rstar2.book.style import INK
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -82,6 +82,8 @@ def provenance_html(
 ) -> str:
     """One line for each run, or the source's words where there is none.
 
+    Several runs share one line that unfolds into a line for each.
+
     Raises:
         ValueError: The reader would not learn where the numbers come from.
     """
@@ -90,9 +92,16 @@ def provenance_html(
     if not runs and source in RUN_SOURCES:
         raise ValueError(f"figure {name}: source {str(source)!r} must name its runs: runs=...")
     lines = [provenance_line(run) for run in runs]
-    if source is not None:
-        lines.insert(0, str(source))
-    return "".join(f'<span class="prov">{html.escape(line)}</span>' for line in lines)
+    words = [] if source is None else [str(source)]
+    if len(runs) < 2:
+        return "".join(_note(line) for line in words + lines)
+    summary = f"<summary>{html.escape(provenance_summary(runs))}</summary>"
+    each = "".join(_note(line) for line in lines)
+    return "".join(map(_note, words)) + f'<details class="runs">{summary}{each}</details>'
+
+
+def _note(line: str) -> str:
+    return f'<span class="prov">{html.escape(line)}</span>'
 
 
 def svg(fig: Figure, name: str, alt: str) -> str:

@@ -1,6 +1,6 @@
 """Where a figure's numbers come from, in one line a reader can check."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -76,6 +76,31 @@ def provenance_line(run: Mapping[str, Any]) -> str:
         f"{hardware['cores']} cores ({hardware['cpu']}), {hardware['memory_gib']:.0f} GiB",
         duration(run["wall_seconds"]),
         run["started"][:10],
+    )
+    return " · ".join(parts)
+
+
+def provenance_summary(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Describe several runs in one line: kinds, arms, seeds, commits, hardware, wall times.
+
+    Args:
+        runs: Each a ``run.json`` that :func:`provenance_line` accepts.
+    """
+
+    def distinct(values: Iterable[object]) -> str:
+        return ", ".join(dict.fromkeys(str(value) for value in values))
+
+    seconds = [run["wall_seconds"] for run in runs]
+    seeds = sorted({run["seed"] for run in runs})
+    shortest, longest = duration(min(seconds)), duration(max(seconds))
+    parts = (
+        distinct(run["label"] for run in runs),
+        f"{len(runs)} runs",
+        distinct(run["arm"] for run in runs),
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {distinct(seeds)}",
+        f"commit {distinct((run['commit'] or 'unknown')[:8] for run in runs)}",
+        distinct(f"{run['hardware']['cores']} cores" for run in runs),
+        shortest if shortest == longest else f"{shortest} to {longest} a run",
     )
     return " · ".join(parts)
 

@@ -182,8 +182,9 @@ def examples(record: Record) -> list[Rollout]:
 def most_telling(rollouts: Sequence[Rollout]) -> Rollout:
     """The rollout from which a reader learns most; the first of equals.
 
-    Best is an error, a later call that works and a right answer; then an error and such a
-    recovery; then any error; then a right answer with a call; then any call.
+    Best is an error, a later call that works, and a right answer; then such a recovery with
+    a wrong answer; then any error. Of what is left, right comes before wrong; of equals,
+    one with a call before one without.
 
     Raises:
         ValueError: There is no rollout.

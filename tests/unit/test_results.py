@@ -1,0 +1,84 @@
+"""The committed records are what they say they are."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rstar2.experiments.plans import RECORD_SEEDS, SFT_ARM
+from rstar2.experiments.presets import load_preset
+from rstar2.experiments.report import Record, committed_records, laptop_report
+from rstar2.training.grpo import Arm
+
+ROOT = Path(__file__).parents[2]
+CLAIMS = yaml.safe_load((ROOT / "sweeps" / "claims.yaml").read_text(encoding="utf-8"))["laptop"]
+
+
+@pytest.fixture(scope="module")
+def records() -> list[Record]:
+    return committed_records()
+
+
+def test_every_seed_of_the_claims_has_its_sft_and_both_arms(records: list[Record]) -> None:
+    assert tuple(CLAIMS["seeds"]) == RECORD_SEEDS
+    expected = {(seed, arm) for seed in RECORD_SEEDS for arm in (SFT_ARM, *Arm)}
+    assert {(record.seed, record.arm) for record in records} == expected
+
+
+def test_a_record_was_made_by_a_known_and_clean_commit(records: list[Record]) -> None:
+    for record in records:
+        assert re.fullmatch(r"[0-9a-f]{40}", record.run["commit"]), record.path
+        assert record.run["dirty"] is False, record.path
+        assert record.run["state"] == "done", record.path
+        assert record.run["label"] == "laptop run", record.path
+
+
+def test_both_arms_of_a_seed_start_from_the_same_sft_run(records: list[Record]) -> None:
+    base = {record.seed: record.run["id"] for record in records if record.arm == SFT_ARM}
+    for record in records:
+        assert record.run["sft_run"] == base[record.seed], record.path
+
+
+def test_an_arm_has_a_row_for_every_step_of_its_preset(records: list[Record]) -> None:
+    steps = sum(stage.steps for stage in load_preset("laptop").stages)
+    assert steps >= 40
+    for record in records:
+        if record.arm != SFT_ARM:
+            assert record.metrics["step"].tolist() == list(range(1, steps + 1)), record.path
+
+
+def test_an_evaluation_has_the_size_of_its_preset(records: list[Record]) -> None:
+    size = load_preset("laptop").evaluation.results
+    for record in records:
+        counts = record.evaluation.groupby("problem_set").size()
+        assert counts.tolist() == [size.problems] * 4, record.path
+        assert set(record.evaluation["samples"]) == {size.samples}, record.path
+
+
+def test_final_weights_are_small_safetensors(records: list[Record]) -> None:
+    for record in records:
+        files = {file.name for file in (record.path / "checkpoint").glob("*")}
+        if record.arm == SFT_ARM:
+            assert not files
+            continue
+        assert "model.safetensors" in files, record.path
+        assert not {name for name in files if name.endswith((".bin", ".pt", ".pkl"))}
+        assert (record.path / "checkpoint" / "model.safetensors").stat().st_size < 5_000_000
+
+
+def test_records_hold_no_path_of_the_machine_that_made_them(records: list[Record]) -> None:
+    for record in records:
+        for name in ("run.json", "params.json", "examples.jsonl", "timing.jsonl"):
+            text = (record.path / name).read_text(encoding="utf-8")
+            assert not re.search(r"/(home|root|work|tmp|Users)/", text), record.path / name
+
+
+def test_the_report_is_plain_json_with_a_row_for_every_set(records: list[Record]) -> None:
+    report = json.loads(json.dumps(laptop_report(records), allow_nan=False))
+    for arm in Arm:
+        numbers = report["arms"][arm.value]
+        assert numbers["seeds"] == len(RECORD_SEEDS)
+        assert len(numbers["by_set"]) == 4
+        assert numbers["final_accuracy"] == numbers["by_set"]["families"]["final_accuracy"]
