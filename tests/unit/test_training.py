@@ -322,7 +322,6 @@ def test_a_mined_stage_trains_on_what_was_mined_and_on_nothing_else(
 
 def test_mining_drops_what_is_solved_every_time(policy: Policy) -> None:
     greedy = dataclasses.replace(LIMITS, temperature=0.0)
-    engine = TorchEngine(policy.model, end_id=policy.template.end_id, seed=0)
     rolled = _collect(policy, RL, limits=greedy).groups
     answers = {g.rollouts[0].problem: g.rollouts[0].verdict.value for g in rolled}
     known = [(one, value) for one, value in answers.items() if value is not None][:4]
@@ -333,19 +332,36 @@ def test_mining_drops_what_is_solved_every_time(policy: Policy) -> None:
         for one, value in known
     ]
 
+    assert _mine(policy, [*easy, *hard], "mine", greedy) == hard
+
+
+def test_mining_keeps_what_is_solved_only_sometimes(policy: Policy, batch: Batch) -> None:
+    """The batch's names make its rollouts again, so what was solved is known."""
+    found = _mine(policy, [group.rollouts[0].problem for group in batch.groups], "0/0", LIMITS)
+    solved = {
+        group.rollouts[0].problem: sum(rollout.reward for rollout in group.rollouts)
+        for group in batch.groups
+    }
+    assert found == [one for one, right in solved.items() if right < RL.oversample]
+    assert any(solved[one] > 0 for one in found)
+
+
+def _mine(
+    policy: Policy, candidates: Sequence[Problem], name: str, limits: RolloutLimits
+) -> list[Problem]:
     async def mine() -> list[Problem]:
         async with Sandbox() as sandbox:
             return await mine_hard_problems(
-                [*easy, *hard],
+                candidates,
                 8,
-                name="mine",
-                engine=engine,
+                name=name,
+                engine=TorchEngine(policy.model, end_id=policy.template.end_id, seed=0),
                 policy=policy,
-                limits=greedy,
+                limits=limits,
                 sandbox=sandbox,
             )
 
-    assert asyncio.run(mine()) == hard
+    return asyncio.run(mine())
 
 
 def test_the_steps_of_a_run_belong_to_its_stages() -> None:

@@ -20,7 +20,13 @@ _FILES = (
     "evaluation.parquet",
     "examples.jsonl",
 )
-_CHECKPOINT_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+_CHECKPOINT_FILES = (
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
 
 
 class PublishError(UserError):
