@@ -25,7 +25,7 @@ book: setup ## Train, execute the chapters, build the book; prints the path of i
 	@$(BIN)/rstar2 book build
 
 test: setup chromium ## Run every test, the browser's included
-	@$(BIN)/pytest -n 2
+	@$(BIN)/pytest -n 2 --dist loadfile
 
 results: setup ## Remake the committed records in results/ from scratch (hours)
 	@$(BIN)/rstar2 results remake
