@@ -27,14 +27,14 @@ book: setup ## Train, execute the chapters, build the book; prints the path of i
 test: setup chromium ## Run every test, the browser's included
 	@$(BIN)/pytest -n 2 --dist loadfile
 
-results: setup ## Remake the committed records in results/ from scratch (hours)
+results: setup ## Remake the committed records in results/ from scratch (under an hour on two cores)
 	@$(BIN)/rstar2 results remake
 
 check: setup ## Lint, types and the fast tests, for daily work
 	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/mypy
-	@$(BIN)/pytest -m "not slow and not browser and not notebook" -n 2
+	@$(BIN)/pytest -m "not browser and not notebook" -n 2
 
 lab: setup ## Open JupyterLab
 	@$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root)
@@ -111,12 +111,12 @@ PINS := import json, sys; \
 
 # --- the browser ---------------------------------------------------------------------------
 
-CHROMIUM := from rstar2.cli.doctor import chromium_command, find_chromium; \
-    print("" if find_chromium() else chromium_command())
+FIND_CHROMIUM := import os; from rstar2.cli.doctor import chromium_command, find_chromium; \
+    print("" if os.environ.get("CHROMIUM") or find_chromium() else chromium_command())
 
 chromium: setup
 	@set -euo pipefail; \
-	command="$$($(BIN)/python -c '$(CHROMIUM)')"; \
+	command="$$($(BIN)/python -c '$(FIND_CHROMIUM)')"; \
 	if [ -z "$$command" ]; then exit 0; fi; \
 	if command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; } \
 	    && eval "$$command"; then exit 0; fi; \

@@ -1,5 +1,6 @@
 """The run notebooks, executed through papermill as `make book` does it, with the preset test."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -115,6 +117,37 @@ def test_a_run_that_is_killed_goes_on_from_its_checkpoint(sft: Plan) -> None:
     assert made.count(1) == 1, "it went on; it did not begin again"
     table = pd.read_parquet(folder.metrics_parquet)
     assert table["step"].tolist() == list(range(1, STEPS + 1))
+
+
+def test_a_batch_that_is_terminated_ends_its_runs() -> None:
+    plan = plan_sft("test", 1, "book")
+    program = """
+from rich.console import Console
+from rstar2.experiments.execute import execute_plans
+from rstar2.experiments.plans import plan_sft
+execute_plans([plan_sft("test", 1, "book")], workers=1, console=Console(stderr=True))
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    while not (plan.folder / "progress.json").exists():
+        assert process.poll() is None, "the batch ended before it could be terminated"
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait() == 128 + signal.SIGTERM
+    with (plan.folder / ".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert not plan.is_done
+
+
+def test_a_kernel_that_dies_is_told(tmp_path: Path) -> None:
+    death = nbformat.v4.new_code_cell("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    notebook = nbformat.v4.new_notebook(cells=[death])
+    notebook.metadata.kernelspec = {"name": "python3", "language": "python", "display_name": ""}
+    nbformat.write(notebook, tmp_path / "dies.ipynb")
+    plan = plan_sft("test", 2, "book")
+    plan = replace(plan, notebook=tmp_path / "dies.ipynb", folder=tmp_path / "run")
+    with pytest.raises(RunFailedError, match="test-seed2-sft failed: its kernel died"):
+        execute(plan)
+    assert RunFolder.open(plan.folder).state is RunState.FAILED
 
 
 def kill_when_it_has_a_checkpoint(plan: Plan) -> None:

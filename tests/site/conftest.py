@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from rstar2.book.build import build_book
+from rstar2.cli.doctor import chromium_command, find_chromium
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -130,10 +130,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.fail(f"there is no {CHROMIUM}: apt-get install chromium, or set CHROMIUM")
+    chromium = os.environ.get("CHROMIUM") or find_chromium()
+    if chromium is None:
+        pytest.fail(f"there is no Chromium: {chromium_command()}; or set CHROMIUM to its path")
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        launched = playwright.chromium.launch(executable_path=str(chromium), args=FLAGS)
         yield launched
         launched.close()
 

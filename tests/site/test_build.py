@@ -59,20 +59,24 @@ def test_a_page_is_executed_by_this_interpreter_and_again_when_the_key_changes(b
     assert "second" in page.read_text()
 
 
+def tail_of_failed_build(book: Path) -> str:
+    """What the log ends with; the message itself is one line."""
+    with pytest.raises(BookBuildError, match=r"^jupyter-book stopped .*book\.log$") as caught:
+        build_book(book, cache_key="a")
+    return caught.value.tail
+
+
 def test_a_failing_cell_is_quoted_and_fails_again(book: Path):
     write_notebook(book / "book" / "page.ipynb", "x = 1 / 0")
     for _ in range(2):
-        with pytest.raises(BookBuildError, match="ZeroDivisionError"):
-            build_book(book, cache_key="a")
+        assert "ZeroDivisionError" in tail_of_failed_build(book)
 
 
 def test_a_broken_link_and_a_foreign_script_stop_the_build(book: Path):
     (book / "book" / "page.md").write_text("# A page\n\n[nowhere](nowhere.md)\n")
     for _ in range(2):
-        with pytest.raises(BookBuildError, match=r"nowhere\.md"):
-            build_book(book, cache_key="a")
+        assert "nowhere.md" in tail_of_failed_build(book)
     (book / "book" / "page.md").write_text(
         '# A page\n\n```{raw} html\n<script src="https://example.org/x.js"></script>\n```\n'
     )
-    with pytest.raises(BookBuildError, match=r"page\.html: example\.org/x\.js"):
-        build_book(book, cache_key="a")
+    assert "page.html: example.org/x.js" in tail_of_failed_build(book)

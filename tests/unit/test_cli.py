@@ -86,7 +86,7 @@ def test_the_doctor_reports_this_machine(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "report.json").read_text())
     found = {finding["subject"]: finding for finding in report["findings"]}
     assert (answer.returncode, report["healthy"]) == (0, True), answer.stdout
-    assert {"Python", "torch", "commit", "sandbox", "Chromium", "this folder"} <= found.keys()
+    assert {"Python", "torch", "commit", "sandbox", "Chromium", "runs/"} <= found.keys()
     assert found["sandbox"]["value"].split(":")[0] in ("namespaces", "limits")
     assert all(finding["advice"] for finding in found.values() if finding["verdict"] != "ok")
 
@@ -111,6 +111,19 @@ def test_a_missing_chromium_is_a_note_with_the_command_to_type(
     assert "apt-get install --yes chromium" in chromium_command()
     apt.unlink()
     assert "package manager" in chromium_command()
+
+
+def test_a_place_for_runs_that_cannot_be_written_is_told_by_the_doctor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "runs").touch()
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    (finding,) = [f for f in examine() if f.subject == "runs/"]
+    assert finding.verdict is Verdict.MISSING
+    assert str(tmp_path / "runs") in finding.advice
 
 
 @pytest.mark.parametrize("name", BROWSERS)

@@ -4,24 +4,33 @@
 
 import asyncio
 import io
+import itertools
+import json
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from rich.console import Console
 from transformers import PreTrainedTokenizerFast
 
 import rstar2.cli
+import rstar2.problems.laptop
+from rstar2.book import build
+from rstar2.book.build import BookBuildError
 from rstar2.cli.solve import Screen, ShownEngine, ShownTools
 from rstar2.experiments import publish
 from rstar2.experiments.presets import load_preset
+from rstar2.experiments.report import Record, committed_records, laptop_report
+from rstar2.problems import ProblemSet
 from rstar2.protocol import LAPTOP, TokenTemplate, Trajectory
 from rstar2.records import Hardware, Provenance
 from rstar2.rollout import RolloutLimits, SamplingParams, TokenOutput, run_rollout
 from rstar2.sandbox import Sandbox
 from rstar2.training.checkpoint import Policy, save_policy
+from rstar2.training.grpo import Arm
 from rstar2.training.model import new_model
 from rstar2.training.tokenizer import train_tokenizer
 
@@ -147,6 +156,60 @@ def test_results_are_not_remade_from_a_tree_with_changes(
     monkeypatch.setattr(publish, "provenance", lambda: DIRTY)
     assert "the tree has changes: commit" in type_.refused("results", "remake")
     assert not (checkout / "runs").exists()
+
+
+# --- the book and the records -------------------------------------------------------------
+
+
+def test_a_book_that_cannot_be_built_shows_its_log_and_then_one_line(
+    type_: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (Path("requirements.txt")).touch()
+
+    def fail(*_: object, **__: object) -> None:
+        raise BookBuildError("jupyter-book stopped with code 1", "x = [1 / 0]\nZeroDivisionError")
+
+    monkeypatch.setattr(build, "build_book", fail)
+    code, out, err = type_("book", "build", "--no-train")
+    assert (code, out) == (2, "")
+    assert err == "x = [1 / 0]\nZeroDivisionError\nrstar2: jupyter-book stopped with code 1\n"
+
+
+@pytest.fixture
+def records(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> list[Record]:
+    """Two seeds of both arms and their SFT, with scores that differ by seed."""
+    monkeypatch.setattr(rstar2.problems.laptop, "BASELINE_DRAWS", 50)
+    for arm, seed in itertools.product(("sft", *Arm), (11, 12)):
+        folder = checkout / "results" / "laptop" / f"seed{seed}-{arm}"
+        folder.mkdir(parents=True)
+        facts = {"arm": arm, "seed": seed, "preset": "laptop", "label": "laptop run"}
+        run = {"format": 1, "id": "ab", "wall_seconds": 60.0, **DIRTY.as_dict(), **facts}
+        (folder / "run.json").write_text(json.dumps({**run, "started": "2026-01-01T00:00:00"}))
+        steps = {"step": range(1, 5), "accuracy": 0.5, "tool_error_in_correct": 0.1}
+        pd.DataFrame(steps).to_parquet(folder / "metrics.parquet")
+        scores = {"samples": 100, "correct": 50 + seed, "calls_in_correct": 100, "truncated": 0}
+        scores |= {"errors_in_correct": seed, "tokens": 123456, "tokens_in_correct": 1}
+        rows = [{"problem_set": one.value, **scores} for one in ProblemSet]
+        pd.DataFrame(rows).to_parquet(folder / "evaluation.parquet")
+    return committed_records()
+
+
+def test_the_report_fits_a_pipe_of_80_columns(type_: Typed, records: list[Record]) -> None:
+    code, out, err = type_("report", "laptop", "--json", "report.json")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == "Mean over seeds [95% interval]; seeds: grpo 2, grpo-roc 2"
+    assert "unseen_composition after SFT grpo grpo-roc" in lines
+    assert lines.count(" ".join(["accuracy", *["0.61 [0.55, 0.68]"] * 3])) == 4
+    assert sum(line.startswith("accuracy of guessing 0.") for line in lines) == 4
+    assert json.loads(Path("report.json").read_text()) == laptop_report(records)
+
+
+def test_the_picture_is_a_png_of_the_arms(type_: Typed, records: list[Record]) -> None:
+    code, _, err = type_("report", "laptop", "--figure", "picture.png")
+    assert (code, err) == (0, "")
+    assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 # --- solve --------------------------------------------------------------------------------

@@ -1,19 +1,39 @@
 """Experiments: presets, plans, progress, what may be published, what a report says."""
 
+import fcntl
 import json
 import math
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
+from rich.progress import Progress
 
 import rstar2.problems.laptop
 from rstar2.experiments import laptop, plans, publish
-from rstar2.experiments.execute import execute
-from rstar2.experiments.plans import Plan, begin, plan_arm, plan_experiment, plan_sft
+from rstar2.experiments.claims import claims_met
+from rstar2.experiments.execute import (
+    RunFailedError,
+    _check,
+    _signals_end_the_process,
+    execute,
+    execute_plans,
+    progress_line,
+)
+from rstar2.experiments.plans import (
+    MissingBaseError,
+    Plan,
+    begin,
+    plan_arm,
+    plan_experiment,
+    plan_sft,
+)
 from rstar2.experiments.presets import PresetError, load_preset, project_root
 from rstar2.experiments.progress import ProgressFile, read_progress
 from rstar2.experiments.publish import PublishError, refuse_unpublishable
@@ -209,6 +229,7 @@ def test_an_impossible_plan_is_refused(arguments: tuple[Any, ...], message: str)
 
 
 def test_a_run_is_begun_once_and_then_goes_on() -> None:
+    finished(plan_sft("test", 0, "book"))
     plan = plan_arm("test", 0, "book", "grpo-roc")
     folder = begin(plan)
     run = folder.read()
@@ -218,6 +239,21 @@ def test_a_run_is_begun_once_and_then_goes_on() -> None:
     folder.update(RunState.FAILED, error="stopped")
     assert begin(plan).state is RunState.RUNNING
     assert begin(plan).read()["started"] == run["started"]
+    assert "error" not in begin(plan).read()
+
+
+def test_an_arm_without_its_sft_run_says_what_to_make_first(checkout: Path) -> None:
+    arm = plan_arm("test", 3, "book", "grpo")
+    message = (
+        r"test-seed3-grpo starts from test-seed3-sft .* make it first "
+        r"\(rstar2 train --preset test --seed 3 .*notebooks/10_run_sft.ipynb with the same"
+    )
+    for attempt in (begin, execute):
+        with pytest.raises(MissingBaseError, match=message):
+            attempt(arm)
+    with pytest.raises(RunFailedError, match="needs test-seed3-sft, which is neither done nor"):
+        execute_plans([arm], workers=1, console=Console())
+    assert not (checkout / "runs").exists()
 
 
 def test_what_is_done_is_not_executed_again() -> None:
@@ -225,6 +261,48 @@ def test_what_is_done_is_not_executed_again() -> None:
     before = {path: path.stat().st_mtime_ns for path in plan.folder.rglob("*")}
     execute(plan)
     assert {path: path.stat().st_mtime_ns for path in plan.folder.rglob("*")} == before
+
+
+def test_a_run_folder_has_one_writer() -> None:
+    plan = plan_sft("test", 0, "book")
+    plan.folder.mkdir(parents=True)
+    with (plan.folder / ".lock").open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        message = "^test-seed0-sft is being made by another process: wait for it or end it$"
+        with pytest.raises(RunFailedError, match=message):
+            execute(plan)
+    assert [path.name for path in plan.folder.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_unwinds_the_stack_and_handlers_are_restored(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+
+    def wait_for_it() -> None:
+        with _signals_end_the_process():
+            os.kill(os.getpid(), number)
+            signal.pause()
+
+    with pytest.raises(SystemExit) as ended:
+        wait_for_it()
+    assert ended.value.code == 128 + number
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "message"),
+    [
+        (1, "first\nthe reason\n", "did not finish: exit code 1: the reason; the log: .*/log.txt$"),
+        (-9, "", "did not finish: ended with signal 9, perhaps out of memory; the log: "),
+        (-15, "", "did not finish: ended with signal 15; the log: "),
+    ],
+)
+def test_a_run_that_did_not_finish_says_how_it_ended(code: int, log: str, message: str) -> None:
+    plan = plan_sft("test", 0, "book")
+    begin(plan)
+    (plan.folder / "log.txt").write_text(log)
+    with pytest.raises(RunFailedError, match=message):
+        _check(plan, code)
 
 
 # --- progress -----------------------------------------------------------------------------
@@ -241,6 +319,20 @@ def test_progress_counts_each_phase_by_its_share(tmp_path: Path) -> None:
     assert read_progress(tmp_path).done == pytest.approx(1.0)
     progress.report("one", 1, 10)
     assert read_progress(tmp_path).phase == "two 10/10", "written at most twice a second"
+
+
+def test_a_console_that_is_no_terminal_is_told_shares_and_time_left() -> None:
+    now = 0.0
+    table = Progress(disable=True, get_time=lambda: now, speed_estimate_period=300)
+    one = table.add_task("a-run", total=1000, phase="starting")
+    table.add_task("waits", total=1000, start=False, phase="waiting")
+    whole = table.add_task("all", total=2000, phase="")
+    assert progress_line(table.tasks, [one], 1) == "a-run: 0%, starting; all: 0%, 1 waiting"
+    for now in (100.0, 200.0):
+        table.update(one, completed=now, phase="RL 2/10")
+        table.update(whole, completed=now)
+    line = progress_line(table.tasks, [one], 0)
+    assert line == "a-run: 20%, RL 2/10; all: 10%, 0:30:00 left"
 
 
 # --- finished runs, written as the runs write them ----------------------------------------
@@ -301,6 +393,9 @@ def test_published_records_replace_their_folders_whole(checkout: Path) -> None:
     stale = results / "test-seed0-grpo" / "stale.txt"
     stale.parent.mkdir(parents=True)
     stale.touch()
+    for leftover in ("test-seed9-grpo", ".test-seed0-sft.partial"):
+        (results / leftover).mkdir()
+        (results / leftover / "run.json").touch()
     done = experiment(0)
     folders = publish.publish(done, results)
     assert folders == [results / plan.name for plan in done]
@@ -310,10 +405,12 @@ def test_published_records_replace_their_folders_whole(checkout: Path) -> None:
         record = RunFolder.open(folder)
         assert record.read()["label"] == "laptop run"
         assert record.read()["commit"] == CLEAN.commit
+        assert record.read()["settings"] == plan.preset.model_dump(mode="json")
         assert record.params == plan.params
         assert record.metrics_parquet.read_bytes() == (plan.folder / "metrics.parquet").read_bytes()
         assert (folder / "checkpoint" / "model.safetensors").exists() == (plan.arm != "sft")
-    assert len(committed_records()) == 3
+    shutil.copytree(folders[0], results / ".test-seed0-sft.partial")
+    assert len(committed_records()) == 3, "an interrupted copy is no record"
 
 
 def test_an_unfinished_run_is_not_published(checkout: Path) -> None:
@@ -397,3 +494,48 @@ def test_an_arm_without_records_is_left_out() -> None:
     finished(plan_arm("test", 0, "book", "grpo"))
     assert list(laptop_report(records_of_this_machine("test", 0))["arms"]) == ["grpo"]
     assert laptop_report([]) == {"arms": {}}
+
+
+# --- claims -------------------------------------------------------------------------------
+
+CLAIMS = yaml.safe_load((ROOT / "sweeps" / "claims.yaml").read_text())["laptop"]["claims"]
+
+
+def made(sft: dict[str, int], rl: dict[str, int]) -> dict[str, Any]:
+    """The report on one seed with these scores."""
+    for plan in plan_experiment("test", [0], "book"):
+        finished(plan, **(sft if plan.arm == "sft" else rl))
+    return laptop_report(records_of_this_machine("test", 0))
+
+
+def test_claims_are_held_against_the_report() -> None:
+    report = made({"correct": 2, "errors": 3}, {"correct": 4, "errors": 1})
+    outcomes = claims_met(report, CLAIMS)
+    assert [outcome.name for outcome in outcomes] == [claim["name"] for claim in CLAIMS]
+    assert all(outcome.met for outcome in outcomes), outcomes
+    assert [outcome.measured for outcome in outcomes[:4]] == [(0.5,), (1.0,), (1.0,), (0.5,)]
+    assert outcomes[4].measured == pytest.approx((-1 / 3, -1 / 3))
+
+
+def test_a_claim_that_is_missed_is_told() -> None:
+    report = made({"correct": 3, "errors": 1}, {"correct": 2, "errors": 1})
+    assert not any(outcome.met for outcome in claims_met(report, CLAIMS))
+
+
+def test_a_number_that_is_not_there_meets_no_claim() -> None:
+    assert not any(outcome.met for outcome in claims_met({"arms": {}}, CLAIMS))
+    report = made({"correct": 2, "calls": 0, "errors": 0}, {"correct": 4})
+    assert not claims_met(report, CLAIMS)[4].met
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({"name": "other", "what": "", "at_least": 1}, "nothing says which number"),
+        ({"name": "roc_gains", "what": ""}, "give between, at_least or falls"),
+        ({"name": "roc_gains", "what": "", "falls": False}, "give between, at_least or falls"),
+    ],
+)
+def test_a_claim_that_cannot_be_evaluated_is_refused(claim: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        claims_met({"arms": {}}, [claim])

@@ -218,12 +218,24 @@ def test_a_run_says_what_it_is_from_its_first_moment(tmp_path: Path) -> None:
 def test_facts_are_added_and_survive(tmp_path: Path) -> None:
     run = begin(tmp_path)
     run.update(step=3)
-    run.update(state=RunState.STOPPED, wall_seconds=1.5)
+    run.update(state=RunState.FAILED, wall_seconds=1.5)
     record = run.read()
-    assert (record["state"], record["step"], record["wall_seconds"]) == ("stopped", 3, 1.5)
+    assert (record["state"], record["step"], record["wall_seconds"]) == ("failed", 3, 1.5)
     assert "ended" in record
     run.update(state=RunState.RUNNING)
     assert "ended" not in run.read()
+
+
+@pytest.mark.parametrize("state", [RunState.RUNNING, RunState.DONE])
+def test_the_error_of_a_former_attempt_does_not_outlive_it(tmp_path: Path, state: RunState) -> None:
+    run = begin(tmp_path)
+    run.metrics.append({"step": 0, "loss": 1.0})
+    run.metrics.to_parquet(run.metrics_parquet)
+    run.update(RunState.FAILED, error="out of memory")
+    run.update(wall_seconds=1.5)
+    assert run.read()["error"] == "out of memory"
+    run.update(state)
+    assert "error" not in run.read()
 
 
 def test_done_needs_its_metrics(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from rstar2.experiments.plans import RECORD_SEEDS, SFT_ARM
+from rstar2.experiments.claims import claims_met
+from rstar2.experiments.plans import RECORD_SEEDS, SFT_ARM, plan_experiment
 from rstar2.experiments.presets import load_preset
 from rstar2.experiments.report import Record, committed_records, laptop_report
 from rstar2.training.grpo import Arm
@@ -25,6 +27,24 @@ def test_every_seed_of_the_claims_has_its_sft_and_both_arms(records: list[Record
     assert tuple(CLAIMS["seeds"]) == RECORD_SEEDS
     expected = {(seed, arm) for seed in RECORD_SEEDS for arm in (SFT_ARM, *Arm)}
     assert {(record.seed, record.arm) for record in records} == expected
+
+
+def test_the_records_are_those_that_these_sources_make(records: list[Record]) -> None:
+    planned = {
+        plan.name: plan.run_id for plan in plan_experiment("laptop", RECORD_SEEDS, "results")
+    }
+    assert {record.run["name"]: record.run["id"] for record in records} == planned, "make results"
+    settings = load_preset("laptop").model_dump(mode="json")
+    for record in records:
+        assert record.run["settings"] == settings, record.path
+
+
+@pytest.mark.parametrize("claim", CLAIMS["claims"], ids=lambda claim: claim["name"])
+def test_what_was_claimed_before_it_was_measured_holds(
+    claim: dict[str, Any], records: list[Record]
+) -> None:
+    (outcome,) = claims_met(laptop_report(records), [claim])
+    assert outcome.met, outcome
 
 
 def test_a_record_was_made_by_a_known_and_clean_commit(records: list[Record]) -> None:

@@ -38,7 +38,15 @@ _TAIL_LINES = 40
 
 
 class BookBuildError(UserError):
-    """The book could not be built; the message ends with the tail of its log."""
+    """The book could not be built.
+
+    Attributes:
+        tail: The last lines of its log that say what went wrong; empty if it was not begun.
+    """
+
+    def __init__(self, message: str, tail: str = "") -> None:
+        super().__init__(message)
+        self.tail = tail
 
 
 def build_book(
@@ -78,7 +86,7 @@ def build_book(
         # Sphinx warns only of pages that it reads: without this the next build would pass.
         shutil.rmtree(build / ".doctrees", ignore_errors=True)
         raise BookBuildError(
-            f"jupyter-book stopped with code {code}; the whole log: {build / 'book.log'}\n{tail}"
+            f"jupyter-book stopped with code {code}; the whole log: {build / 'book.log'}", tail
         )
     _forget_old_caches(cache)
     return build / "html" / "index.html"

@@ -26,7 +26,7 @@ def build(
 
     Writes only to runs/ and _build/, both ignored by git.
     """
-    from rstar2.book.build import build_book
+    from rstar2.book.build import BookBuildError, build_book
     from rstar2.experiments.execute import execute_plans
     from rstar2.experiments.plans import BOOK_SEED, plan_experiment
     from rstar2.experiments.presets import project_root
@@ -37,7 +37,12 @@ def build(
     if train:
         execute_plans(plans, workers=2, console=console)
     done = [plan.run_id for plan in plans if plan.is_done]
-    page = build_book(root, cache_key=state_key(root, done), out=out, console=console)
+    try:
+        page = build_book(root, cache_key=state_key(root, done), out=out, console=console)
+    except BookBuildError as error:
+        if error.tail:
+            console.print(error.tail, markup=False, highlight=False, soft_wrap=True)
+        raise
     typer.echo(page)
 
 

@@ -83,7 +83,7 @@ def examine() -> Iterator[Finding]:
     yield _commit()
     yield _sandbox()
     yield _chromium()
-    yield _folder(Path.cwd())
+    yield _runs_folder()
 
 
 def find_chromium() -> Path | None:
@@ -175,14 +175,23 @@ def _chromium() -> Finding:
     return Finding("Chromium", str(found))
 
 
-def _folder(path: Path) -> Finding:
+def _runs_folder() -> Finding:
+    """Where runs are written: ``runs/`` of the checkout, or the folder that it would be made in."""
+    from rstar2.experiments.presets import PresetError, project_root
+
     try:
-        with tempfile.TemporaryFile(dir=path):
-            free = shutil.disk_usage(path).free / 2**30
+        root = project_root()
+    except PresetError:
+        root = Path.cwd()
+    runs = root / "runs"
+    folder = runs if runs.exists() else root
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free / 2**30
     except OSError as error:
-        advice = "runs/ is written here: change to a folder of yours"
-        return Finding("this folder", f"{error.strerror}", Verdict.MISSING, advice)
-    return Finding("this folder", f"can be written, {free:.0f} GiB free")
+        advice = f"runs are written to {runs}: make it a folder of yours"
+        return Finding("runs/", f"{error.strerror}", Verdict.MISSING, advice)
+    return Finding("runs/", f"can be written, {free:.0f} GiB free")
 
 
 def _table(findings: list[Finding]) -> Table:

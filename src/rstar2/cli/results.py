@@ -17,18 +17,23 @@ def _results() -> None:
 def remake(
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one core each.")] = 2,
 ) -> None:
-    """Train three seeds of both arms and write their records to results/laptop/.
+    """Train three seeds of both arms, write their records to results/laptop/, draw them.
 
     Refuses a tree with changes: a record names the commit that made it.
     """
+    from rstar2.cli.picture import PICTURE, draw_laptop_run
     from rstar2.experiments.execute import execute_plans
     from rstar2.experiments.plans import RECORD_SEEDS, plan_experiment
     from rstar2.experiments.presets import project_root
     from rstar2.experiments.publish import publish, refuse_unpublishable
+    from rstar2.experiments.report import committed_records
 
     refuse_unpublishable()
     plans = plan_experiment("laptop", RECORD_SEEDS, "results")
     execute_plans(plans, workers=workers, console=Console(stderr=True))
-    for folder in publish(plans, project_root() / "results" / "laptop"):
-        typer.echo(folder.relative_to(project_root()))
-    typer.echo("Commit results/ now.")
+    root = project_root()
+    for folder in publish(plans, root / "results" / "laptop"):
+        typer.echo(folder.relative_to(root))
+    draw_laptop_run(committed_records(), root / PICTURE)
+    typer.echo(PICTURE)
+    typer.echo("Commit results/ and the picture now.")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rstar2.errors import UserError
 from rstar2.experiments.presets import Preset, PresetError, load_preset, project_root
 from rstar2.records import (
     RecordError,
@@ -36,6 +37,10 @@ BOOK_SEED = RECORD_SEEDS[0]
 """Seed of the run that ``make book`` makes."""
 
 _NOTEBOOKS = {SFT_ARM: "10_run_sft.ipynb", "rl": "11_run_rl.ipynb"}
+
+
+class MissingBaseError(UserError):
+    """An arm is to begin, but the SFT run that it starts from is not done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +116,14 @@ def begin(plan: Plan) -> RunFolder:
 
     Raises:
         RecordError: If the folder cannot be written, or belongs to another version.
+        MissingBaseError: If the run that it starts from is not done; nothing is made then.
     """
+    if plan.is_done:
+        return RunFolder.open(plan.folder)
+    refuse_without_base(plan)
     if (plan.folder / "run.json").exists():
         folder = RunFolder.open(plan.folder)
-        if folder.state is not RunState.DONE:
-            folder.update(RunState.RUNNING)
+        folder.update(RunState.RUNNING)
         return folder
     return RunFolder.create(
         plan.folder,
@@ -129,6 +137,24 @@ def begin(plan: Plan) -> RunFolder:
         evaluation=plan.params["evaluation"],
         sft_run=plan.needs.run_id if plan.needs else plan.run_id,
         label="this machine",
+    )
+
+
+def refuse_without_base(plan: Plan) -> None:
+    """Stops before a run whose start does not exist.
+
+    Raises:
+        MissingBaseError: If the run that it starts from is not done; the message says how to
+            make it.
+    """
+    base = plan.needs
+    if base is None or base.is_done:
+        return
+    preset, seed, evaluation = (base.params[key] for key in ("preset", "seed", "evaluation"))
+    raise MissingBaseError(
+        f"{plan.name} starts from {base.name} ({base.run_id}), which is not done: make it first "
+        f"(rstar2 train --preset {preset} --seed {seed} --evaluation {evaluation}, or "
+        f"notebooks/{base.notebook.name} with the same preset, seed and evaluation)"
     )
 
 

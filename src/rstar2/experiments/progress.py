@@ -62,6 +62,6 @@ def read_progress(folder: Path) -> ProgressState:
     """The last state that a run wrote; the beginning if it has not written any."""
     try:
         value = json.loads((folder / "progress.json").read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ProgressState("starting", 0.0)
     return ProgressState(value["phase"], value["done"])

@@ -1,7 +1,7 @@
 """Copies finished runs from ``runs/`` to ``results/``, where they are committed.
 
 Only what a clean, known commit made may go there. The folder of a record is replaced
-whole, so that ``results/`` never mixes two runs.
+whole, and folders of no plan are removed, so that ``results/`` never mixes two runs.
 """
 
 import json
@@ -48,6 +48,9 @@ def refuse_unpublishable() -> None:
 def publish(plans: Sequence[Plan], folder: Path) -> list[Path]:
     """Copies finished runs to ``folder``, one folder per run named without its id.
 
+    ``run.json`` gets ``settings``, the content of the preset, which the run's id covers. Other
+    folders in ``folder`` are removed at the end, also what an interrupted copy left.
+
     Returns:
         The folders of the records.
 
@@ -65,7 +68,11 @@ def publish(plans: Sequence[Plan], folder: Path) -> list[Path]:
                 f"remove {plan.folder} and run it again from a clean commit"
             )
     try:
-        return [_publish_one(plan, folder / plan.name) for plan in plans]
+        published = [_publish_one(plan, folder / plan.name) for plan in plans]
+        for other in folder.iterdir():
+            if other.is_dir() and other not in published:
+                shutil.rmtree(other)
+        return published
     except OSError as error:
         raise PublishError(f"cannot publish to {folder}: {error}") from error
 
@@ -81,7 +88,11 @@ def _publish_one(plan: Plan, target: Path) -> Path:
         final.mkdir()
         for name in _CHECKPOINT_FILES:
             shutil.copyfile(plan.folder / "checkpoints" / "final" / name, final / name)
-    run = {**RunFolder.open(plan.folder).read(), "label": "laptop run"}
+    run = {
+        **RunFolder.open(plan.folder).read(),
+        "label": "laptop run",
+        "settings": plan.preset.model_dump(mode="json"),
+    }
     text = json.dumps(run, indent=1, ensure_ascii=False)
     atomic_write(partial / "run.json", text.encode() + b"\n")
     shutil.rmtree(target, ignore_errors=True)

@@ -176,4 +176,5 @@ def _divide(part: float, whole: float) -> float:
 
 
 def _runs(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/run.json"))
+    found = folder.glob("*/run.json")
+    return sorted(path for path in found if not path.parent.name.startswith("."))

@@ -8,7 +8,8 @@ class Problem:
     """A question whose answer is one integer (paper, section 4.2).
 
     Attributes:
-        problem_id: Names the problem; the same problem always has the same name.
+        problem_id: Names the draw: set, split, stream and index. The same name is always the
+            same problem; a problem that is drawn twice has two names.
         question: The text that the model reads.
         answer: The right answer.
         family: The family that the question comes from.

@@ -40,8 +40,6 @@ class RunState(StrEnum):
     """It ran to its end and ``metrics.parquet`` is written."""
     FAILED = "failed"
     """It raised an error."""
-    STOPPED = "stopped"
-    """It was asked to stop, after a checkpoint; it can be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +129,18 @@ class RunFolder:
     def update(self, state: RunState | None = None, **facts: Any) -> None:
         """Add facts to ``run.json`` and set the state, in one rename.
 
-        Leaving *running* writes the time as ``ended``; coming back to it removes it.
+        Leaving *running* writes the time as ``ended``; coming back to it removes it. *running*
+        and *done* remove the ``error`` of a former attempt.
 
         Raises:
             RecordError: The state *done* without ``metrics.parquet``, a fact that ``create``
                 settled, a value that is not JSON, or a folder that cannot be written.
         """
         _refuse_reserved(facts)
-        record = {**self.read(), **facts}
+        record = self.read()
+        if state in (RunState.RUNNING, RunState.DONE):
+            record.pop("error", None)
+        record.update(facts)
         if state is RunState.DONE and not self.metrics_parquet.exists():
             raise RecordError(f"{self.path} is not done: {self.metrics_parquet.name} is missing")
         if state is not None:

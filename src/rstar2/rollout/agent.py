@@ -1,7 +1,8 @@
 """The agent loop: one problem, several turns, a Python tool (paper, section 2.1).
 
-The same function runs in the laptop trainer, in evaluation, in ``rstar2 solve`` and
-inside verl: it knows only the engine protocol and the sandbox's ``run``.
+The same function runs in the laptop trainer, in evaluation and in ``rstar2 solve``. It
+knows only the engine protocol and the sandbox's ``run``; the protocol has the shape of
+verl's server client, so that the loop can run on verl's servers later.
 """
 
 from dataclasses import dataclass

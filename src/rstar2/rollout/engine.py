@@ -1,7 +1,7 @@
 """The engine protocol: token in, token out. Its shape is that of verl's server client.
 
-The agent loop knows only this. ``TorchEngine`` is ours for one machine; a vLLM server
-and verl's own servers stand behind the same two calls.
+The agent loop knows only this. ``TorchEngine``, for one machine, is the only engine today;
+the shape is chosen so that a vLLM server, or verl's own, can stand behind it later.
 """
 
 from collections.abc import Sequence

@@ -27,7 +27,10 @@ from rstar2.training.spec import RLSpec
 
 
 class NonFiniteGradientError(UserError):
-    """The gradient is infinite or not a number; the weights are as before the step."""
+    """A minibatch's gradient is infinite or not a number; the weights are as before it.
+
+    The minibatches before it, of the same step, have changed them.
+    """
 
 
 class Arm(StrEnum):
