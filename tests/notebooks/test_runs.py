@@ -119,13 +119,17 @@ def test_a_run_that_is_killed_goes_on_from_its_checkpoint(sft: Plan) -> None:
     assert table["step"].tolist() == list(range(1, STEPS + 1))
 
 
-def test_a_batch_that_is_terminated_ends_its_runs() -> None:
-    plan = plan_sft("test", 1, "book")
+def test_a_batch_that_is_terminated_ends_its_runs(checkout: Path) -> None:
+    preset = yaml.safe_load((checkout / "presets" / "test.yaml").read_text())
+    preset["name"] = "longer"
+    preset["pretrain"]["examples"] = 100_000  # minutes: it cannot end by itself meanwhile
+    (checkout / "presets" / "longer.yaml").write_text(yaml.safe_dump(preset))
+    plan = plan_sft("longer", 1, "book")
     program = """
 from rich.console import Console
 from rstar2.experiments.execute import execute_plans
 from rstar2.experiments.plans import plan_sft
-execute_plans([plan_sft("test", 1, "book")], workers=1, console=Console(stderr=True))
+execute_plans([plan_sft("longer", 1, "book")], workers=1, console=Console(stderr=True))
 """
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
     while not (plan.folder / "progress.json").exists():
