@@ -292,12 +292,10 @@ def test_the_readme_tells_ci_to_check_and_to_test() -> None:
 # --- files -------------------------------------------------------------------------------
 
 MACHINE_PATH = re.compile(
-    r"/work/(?:main|shared)\b|/Users/\w+/|/home/(?!user\b)\w+/|/root/\.(?:pyenv|cache|local)\b"
-    r"|\b[A-Z]:\\\\?Users\\"
+    r"/Users/\w+/|/home/(?!user\b)\w+/|/root/\.(?:pyenv|cache|local)\b|\b[A-Z]:\\\\?Users\\"
 )
 REGISTRY = re.compile(
-    r"\bpypi\.(?:org|python)|pythonhosted\.org|download\.pytorch\.org|registry\.npmjs"
-    r"|npmjs\.(?:org|com)|registry\.yarnpkg|\banaconda\.(?:org|com)|/opt/(?:pypi|wheels)"
+    r"(?:index.?url|registry|find.?links)[\s\"'=:]+(?:https?|file)://", re.IGNORECASE
 )
 
 
