@@ -51,7 +51,7 @@ def test_a_page_is_executed_by_this_interpreter_and_again_when_the_key_changes(b
     (book / "README.md").write_text("# A stray page\n\n[nowhere](nowhere.md)\n")
     (book / "fact").write_text("first")
     page = build_book(book, cache_key="a").with_name("book") / "page.html"
-    assert str(Path(sys.executable)) in page.read_text()
+    assert str(Path(sys.executable).parent) in page.read_text()
     (book / "fact").write_text("second")
     build_book(book, cache_key="a")
     assert "first" in page.read_text()
