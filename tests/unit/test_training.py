@@ -218,7 +218,7 @@ def weights(model: Qwen3ForCausalLM) -> torch.Tensor:
 # --- runs: measured over all, repeatable, resumable ---------------------------------------
 
 
-class Killed(Exception):  # noqa: N818 - what ends a process is no error of ours
+class Killed(Exception):
     pass
 
 

@@ -62,7 +62,7 @@ def explore(
             :func:`rstar2.book.figure.figure`.
     """
     bundle = explore_bundle(draw, values, label, name, alt, caption, source, index)
-    display(live_bundle(draw, values, label, index) | bundle, raw=True)  # type: ignore[no-untyped-call]
+    display(live_bundle(draw, values, label, index) | bundle, raw=True)
 
 
 def explore_bundle(
@@ -118,7 +118,7 @@ def _page(
 
 def live_bundle(draw: Draw, values: Sequence[float], label: str, index: int) -> dict[str, Any]:
     """The widget that JupyterLab shows: it draws through the kernel."""
-    import ipywidgets  # type: ignore[import-untyped]  # half a second, only where it shows
+    import ipywidgets  # half a second, only where it shows
 
     def picture(value: float) -> bytes:
         fig = draw(value)

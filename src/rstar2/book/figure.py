@@ -47,7 +47,7 @@ def figure(
             nor a source is given; the source is a run but none is named; or the
             figure was drawn without the book's style.
     """
-    display(figure_bundle(fig, name, caption, alt, runs, source), raw=True)  # type: ignore[no-untyped-call]
+    display(figure_bundle(fig, name, caption, alt, runs, source), raw=True)
 
 
 def figure_bundle(

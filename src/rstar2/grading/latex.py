@@ -28,7 +28,7 @@ _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _FROM_SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 
-class Unreadable(ValueError):  # noqa: N818 - says what the answer is
+class Unreadable(ValueError):
     """The answer does not denote one integer in a style that the grader reads."""
 
 

@@ -51,5 +51,5 @@ class Verdict:
     reason: Reason
 
 
-class BadGold(ValueError):  # noqa: N818 - it names the label, not the failure
+class BadGold(ValueError):
     """The gold answer is not an integer, so nothing can be graded against it."""

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, fields
 
 
-class SandboxUnsupported(RuntimeError):  # noqa: N818 - the name is part of the contract
+class SandboxUnsupported(RuntimeError):
     """This machine cannot run the sandbox at all; the message names what is missing."""
 
 
-class SandboxUnavailable(RuntimeError):  # noqa: N818 - the name is part of the contract
+class SandboxUnavailable(RuntimeError):
     """The sandbox failed, not the program: retry later, never show it to the model."""
 
 

@@ -29,7 +29,7 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
 
-class ZygoteLost(Exception):  # noqa: N818
+class ZygoteLost(Exception):
     """The zygote died, or did not start a call: try again."""
 
 
