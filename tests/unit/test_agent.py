@@ -155,7 +155,7 @@ results = st.builds(
     ToolResult,
     status=st.sampled_from(RunStatus),
     stdout=st.just("") | texts | texts.map(lambda text: text * 20),
-    traceback=texts.map(lambda text: f"Traceback:\n  line 1\nValueError: {text}"),
+    stderr=texts.map(lambda text: f"Traceback:\n  line 1\nValueError: {text}"),
     value=st.just("") | texts,
     error_type=st.just("ValueError"),
 )

@@ -87,7 +87,7 @@ def test_the_doctor_reports_this_machine(tmp_path: Path) -> None:
     found = {finding["subject"]: finding for finding in report["findings"]}
     assert (answer.returncode, report["healthy"]) == (0, True), answer.stdout
     assert {"Python", "torch", "commit", "sandbox", "Chromium", "runs/"} <= found.keys()
-    assert found["sandbox"]["value"].split(":")[0] in ("namespaces", "limits")
+    assert found["sandbox"]["value"].split(":")[0] in ("strict", "portable")
     assert all(finding["advice"] for finding in found.values() if finding["verdict"] != "ok")
 
 

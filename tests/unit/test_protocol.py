@@ -213,12 +213,12 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "main.py", line 1\nValue
         (ToolResult(RunStatus.OK, stdout="\n", value="7"), "7", "7"),
         (ToolResult(RunStatus.OK), "(no output)", "(no output)"),
         (
-            ToolResult(RunStatus.ERROR, traceback=TRACEBACK, error_type="ValueError"),
+            ToolResult(RunStatus.ERROR, stderr=TRACEBACK, error_type="ValueError"),
             TRACEBACK.rstrip(),
             "ValueError: no",
         ),
         (
-            ToolResult(RunStatus.ERROR, "6\n", traceback=TRACEBACK, error_type="ValueError"),
+            ToolResult(RunStatus.ERROR, "6\n", stderr=TRACEBACK, error_type="ValueError"),
             "6\n" + TRACEBACK.rstrip(),
             "6\nValueError: no",
         ),
@@ -260,7 +260,7 @@ def test_the_model_reads_one_of_four_results(
 def test_without_detail_an_error_is_the_line_that_names_it(
     ending: str, error_type: str, line: str
 ) -> None:
-    result = ToolResult(RunStatus.ERROR, traceback=f"Traceback:\n{ending}", error_type=error_type)
+    result = ToolResult(RunStatus.ERROR, stderr=f"Traceback:\n{ending}", error_type=error_type)
     assert response_text(result, LAPTOP) == line
 
 
@@ -273,8 +273,8 @@ def test_no_duration_reaches_the_model(seconds: float) -> None:
             "1",
             TRACEBACK,
             error_type="ValueError",
-            cpu_seconds=seconds,
-            wall_seconds=seconds,
+            cpu=seconds,
+            duration=seconds,
         )
         assert response_text(timed, PAPER) == response_text(quick, PAPER)
 

@@ -159,10 +159,10 @@ async def _try_sandbox() -> Finding:
         advice = "no rollout can run before it does"
         return Finding("sandbox", f"no: {error}", Verdict.MISSING, advice)
     if result.stdout.strip() != "42":
-        value = f"a program ended as {result.status}: {result.traceback or result.stdout!r}"
+        value = f"a program ended as {result.status}: {result.stderr or result.stdout!r}"
         return Finding("sandbox", value, Verdict.MISSING, "this is a defect: please report it")
-    if isolation.rung is not Rung.NAMESPACES:
-        advice = "allow unprivileged user namespaces, or run only programs you trust"
+    if isolation.rung is not Rung.STRICT:
+        advice = "programs are held by Landlock and seccomp; user namespaces would add a layer"
         return Finding("sandbox", str(isolation), Verdict.NOTE, advice)
     return Finding("sandbox", str(isolation))
 

@@ -30,7 +30,7 @@ def response_text(result: ToolResult, manifest: Manifest) -> str:
     if result.status is RunStatus.TIMEOUT:
         ending = TIMEOUT_TEXT
     else:
-        ending = result.traceback.rstrip("\n")
+        ending = result.stderr.rstrip("\n")
         if not manifest.error_detail:
             ending = _naming_line(ending, result.error_type)
     return f"{printed}\n{ending}" if printed else ending

@@ -27,22 +27,23 @@ class ToolResult:
     Attributes:
         status: How the program ended.
         stdout: What it printed, also before an error (decoded, possibly cut).
-        traceback: The traceback of an error, free of machine paths; empty otherwise.
+        stderr: What it wrote to standard error, then the traceback of an error with the
+            program's own frames; free of machine paths.
         value: The last expression's value as IPython shows it, when the program's
             last statement is an expression that is not None; empty otherwise.
         error_type: Name of the exception class, as ``ZeroDivisionError``; empty if none.
-        cpu_seconds: CPU time of the child.
-        wall_seconds: Time from start to end of the child.
-        truncated: Whether stdout was cut at the output limit.
+        duration: Seconds from start to end of the program.
+        cpu: CPU seconds of the program.
+        truncated: Whether stdout or stderr was cut at the output limit.
     """
 
     status: RunStatus
     stdout: str = ""
-    traceback: str = ""
+    stderr: str = ""
     value: str = ""
     error_type: str = ""
-    cpu_seconds: float = 0.0
-    wall_seconds: float = 0.0
+    duration: float = 0.0
+    cpu: float = 0.0
     truncated: bool = False
 
 

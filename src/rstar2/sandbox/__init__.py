@@ -4,25 +4,39 @@
         result = await sandbox.run("print(6 * 7)", timeout=2.0)
 
 A warm interpreter (the *zygote*) is started once and forks one child per call, so a
-``print`` costs milliseconds. ``pool``, ``process`` and ``result`` are the side of the
-caller; ``zygote``, ``jail``, ``kernel`` and ``program`` run on the other side, and ``wire``
-is what the two say to each other.
+``print`` costs milliseconds. On this side of the wall stand ``pool`` (slots, retries),
+``fleet`` and ``process`` (zygotes), ``calls`` and ``result`` (from what a child left to a
+``ToolResult``), ``session``, ``server`` and ``client``. On the other side run ``zygote``,
+``jail``, ``root``, ``scratch``, ``tiers``, ``program`` and ``kernel``. ``filter`` is the list
+of allowed system calls, ``wire`` what the two sides say to each other.
 
-What is not covered: there is no system-call filter and no Landlock. Calls in flight share
-one limit on processes and one scratch file system, where a program that looks for another's
-directory finds it. On the rung ``limits`` (a machine that allows no namespaces) the
-network and the user's files stay in reach. ``Sandbox.isolation`` says what is in force.
+What is not covered: a fault of the kernel that a program can reach through the calls it may
+make; the timing of shared caches; on rung ``portable`` the number of threads (memory bounds
+it) and, where a scratch is given, how much of it one call fills. Hostile users need a virtual
+machine or gVisor around the node. ``Sandbox.isolation`` says what is in force.
 """
 
-from rstar2.sandbox.limits import SandboxLimits, SandboxUnavailable, SandboxUnsupported
-from rstar2.sandbox.pool import Isolation, Sandbox
-from rstar2.sandbox.wire import Rung
+from rstar2.sandbox.limits import (
+    BadCall,
+    Rung,
+    SandboxLimits,
+    SandboxUnavailable,
+    SandboxUnsupported,
+    Tier,
+)
+from rstar2.sandbox.pool import Sandbox
+from rstar2.sandbox.session import Session
+from rstar2.sandbox.state import Isolation, SandboxStats
 
 __all__ = [
+    "BadCall",
     "Isolation",
     "Rung",
     "Sandbox",
     "SandboxLimits",
+    "SandboxStats",
     "SandboxUnavailable",
     "SandboxUnsupported",
+    "Session",
+    "Tier",
 ]

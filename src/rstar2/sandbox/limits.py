@@ -1,6 +1,8 @@
-"""What a program may use, and the two ways the sandbox itself can fail."""
+"""What a program may use, what it runs behind, and the ways the sandbox itself can fail."""
 
+import math
 from dataclasses import dataclass, fields
+from enum import StrEnum
 
 
 class SandboxUnsupported(RuntimeError):
@@ -11,38 +13,82 @@ class SandboxUnavailable(RuntimeError):
     """The sandbox failed, not the program: retry later, never show it to the model."""
 
 
+class BadCall(ValueError):
+    """The call cannot be run as it stands: the caller's mistake, not the program's."""
+
+
+class Rung(StrEnum):
+    """How strongly programs are kept apart from the machine."""
+
+    STRICT = "strict"
+    """Namespaces, Landlock where the kernel has it, seccomp, resource limits."""
+    PORTABLE = "portable"
+    """Landlock, seccomp, resource limits: what an unprivileged container can do."""
+    NONE = "none"
+    """Resource limits only, for programs that are trusted; never chosen automatically."""
+
+
+class Tier(StrEnum):
+    """What a zygote has loaded: the more, the dearer its fork and the cheaper an import."""
+
+    BARE = "bare"
+    """The standard library's mathematics."""
+    SYMPY = "sympy"
+    """And numpy and sympy."""
+    FULL = "full"
+    """And scipy."""
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
     """Limits of one call.
 
     Attributes:
-        cpu_seconds: CPU time of a call that names no ``timeout``.
-        wall_factor: The wall clock stops a program that sleeps or waits after
-            ``wall_factor * timeout`` seconds; waiting for a CPU does not count.
+        timeout: Seconds of a call that names none. The program's own seconds, running or
+            sleeping: waiting for a CPU does not count.
         memory_mib: Address space on top of the interpreter's own, MiB.
-        output_bytes: What is kept of stdout, of the value and of the traceback, bytes.
+        output_bytes: What is kept of stdout, of stderr and of the value, bytes each.
+        code_bytes: Longest program, and longest stdin.
         file_mib: Largest file (stdout included) that a program may write, MiB.
+        scratch_mib: All files of a call together, MiB.
         open_files: Open file descriptors.
-        processes: Processes and threads of a call; shared by the calls in flight.
+        threads: Threads of a call (on rung ``strict``; memory alone bounds them elsewhere).
 
     Raises:
-        ValueError: If a limit is not positive or ``wall_factor`` is below 1.
+        ValueError: If a limit is not positive.
     """
 
-    cpu_seconds: float = 2.0
-    wall_factor: float = 5.0
+    timeout: float = 5.0
     memory_mib: int = 1024
     output_bytes: int = 65536
+    code_bytes: int = 1 << 20
     file_mib: int = 16
+    scratch_mib: int = 32
     open_files: int = 64
-    processes: int = 32
+    threads: int = 32
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            least = 1 if field.name == "wall_factor" else 0
             value = getattr(self, field.name)
-            if not value > 0 or value < least:
-                raise ValueError(
-                    f"SandboxLimits.{field.name} is {value}: it must be "
-                    + ("at least 1" if least else "positive")
+            if not 0 < value < math.inf:
+                raise ValueError(f"SandboxLimits.{field.name} is {value}: it must be positive")
+
+    def check(self, code: object, stdin: object, timeout: object) -> tuple[str, str, float]:
+        """Refuse a call that cannot be run.
+
+        Raises:
+            BadCall: Text that is none or too long, a timeout that is not positive.
+        """
+        for name, text in (("code", code), ("stdin", stdin)):
+            if not isinstance(text, str):
+                raise BadCall(f"{name} is {type(text).__name__}: it must be a string")
+            if len(text) > self.code_bytes:
+                raise BadCall(
+                    f"{name} has {len(text)} characters: at most {self.code_bytes} are run"
                 )
+        seconds = self.timeout if timeout is None else timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise BadCall(f"timeout is {seconds!r}: it must be a number of seconds")
+        if not 0 < seconds < math.inf:
+            raise BadCall(f"timeout is {seconds}: it must be positive and finite")
+        return str(code), str(stdin), float(seconds)

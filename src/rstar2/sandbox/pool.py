@@ -1,72 +1,87 @@
-"""The caller's side: a pool of slots in front of one zygote that is replaced when it dies."""
+"""The caller's side: slots in order of arrival, in front of zygotes that are replaced."""
 
 import asyncio
-import contextlib
 import os
-import shutil
 import sys
-import tempfile
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from rstar2.protocol.types import ToolResult
-from rstar2.sandbox.limits import SandboxLimits, SandboxUnavailable, SandboxUnsupported
+from rstar2.sandbox.calls import CallFiles
+from rstar2.sandbox.filter import compile_filter
+from rstar2.sandbox.fleet import Fleet
+from rstar2.sandbox.limits import (
+    Rung,
+    SandboxLimits,
+    SandboxUnavailable,
+    SandboxUnsupported,
+    Tier,
+)
 from rstar2.sandbox.process import ZygoteLost, ZygoteProcess
-from rstar2.sandbox.result import Scrubber, read_result, read_text
-from rstar2.sandbox.wire import Ending, Rung, ZygoteConfig
+from rstar2.sandbox.result import Reply, Scrubber, was_killed
+from rstar2.sandbox.session import Session
+from rstar2.sandbox.state import Isolation, SandboxStats
+from rstar2.sandbox.tiers import tier_for
+from rstar2.sandbox.wire import Ending, Request, ZygoteConfig
 
 _LOST_SECONDS = 60.0
-_LOST_FACTOR = 10.0
+_LOST_FACTOR = 20.0
 _RETRIES = 3
 _SLOTS_PER_CPU = 2
-_SPARE_PROCESSES = 2
+_SPARE_THREADS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
-    """How strongly programs are kept apart from this machine.
-
-    Attributes:
-        rung: The rung in force.
-        limits_processes: Whether a program that forks without end is stopped by a limit
-            of its own; if not, only the time limits stop it.
-        refused: Why the stronger rung is not in force; empty if it is.
-    """
-
-    rung: Rung
-    limits_processes: bool
-    refused: str = ""
-
-    def __str__(self) -> str:
-        text = "limits: resource limits and no privileges; network and files stay in reach"
-        if self.rung is Rung.NAMESPACES:
-            text = "namespaces: no network, read-only root, own processes, resource limits"
-        if not self.limits_processes:
-            text += "; number of processes not limited"
-        return f"{text} (namespaces refused: {self.refused})" if self.refused else text
+Attempt = Callable[[], Awaitable[tuple[Reply, ToolResult]]]
 
 
 class Sandbox:
-    """Runs Python programs, several at once, each in a fresh process with limits.
+    """Runs Python programs, several at once, each in a fresh process behind walls.
 
     Use it as ``async with Sandbox(limits) as sandbox``; it belongs to the event loop that
-    entered it and to that loop's thread. Calls beyond the slots wait in order. Linux only.
+    entered it and to that loop's thread. Calls beyond the slots wait in order, at little
+    cost: their descriptors are made when their turn comes. Linux only.
 
     Args:
         limits: What one call may use.
         slots: Calls in flight; by default two per CPU that this process may use.
+        isolation: The rung; by default the strongest that this machine allows. ``none``
+            must be asked for by name.
+        tiers: Which kinds of warm interpreter there may be; each is started when a program
+            needs it. A call goes to the smallest that has loaded what it imports.
+        scratch: Where programs may write on rung ``portable``: a file system of its own,
+            of limited size, for what they write is not limited otherwise. Without one
+            they cannot write there. The other rungs have scratch space by themselves.
     """
 
-    def __init__(self, limits: SandboxLimits | None = None, *, slots: int | None = None) -> None:
+    def __init__(
+        self,
+        limits: SandboxLimits | None = None,
+        *,
+        slots: int | None = None,
+        isolation: Rung | str | None = None,
+        tiers: Collection[Tier] = tuple(Tier),
+        scratch: Path | None = None,
+    ) -> None:
         if slots is not None and slots < 1:
             raise ValueError(f"Sandbox: slots is {slots}: it must be at least 1")
+        if not tiers:
+            raise ValueError("Sandbox: tiers is empty: name at least one")
+        if scratch is not None and not os.path.ismount(scratch):
+            raise ValueError(f"Sandbox: scratch {scratch} is not a file system of its own")
         self.limits = limits or SandboxLimits()
-        self._slots_wanted = slots
+        self.slots = slots or _SLOTS_PER_CPU * len(os.sched_getaffinity(0))
+        self._wanted = None if isolation is None else Rung(isolation)
+        self._tiers = tuple(tiers)
+        self._scratch = "" if scratch is None else str(scratch.resolve())
         self._scrub = Scrubber()
         self._isolation: Isolation | None = None
-        self._home = ""
+        self._fleets: dict[Tier, Fleet] = {}
+        self._turns = asyncio.Semaphore(self.slots)
         self._number = 0
-        self._zygote: ZygoteProcess | None = None
+        self._stats = SandboxStats()
 
     @property
     def isolation(self) -> Isolation:
@@ -75,27 +90,46 @@ class Sandbox:
             raise RuntimeError("Sandbox.isolation is known inside `async with Sandbox() as ...`")
         return self._isolation
 
-    async def __aenter__(self) -> "Sandbox":
-        """Start the zygote on the strongest rung that this machine allows.
+    @property
+    def zygote_pids(self) -> tuple[int, ...]:
+        """The warm interpreters that live now."""
+        return tuple(z.pid for fleet in self._fleets.values() for z in fleet.members)
+
+    @property
+    def stats(self) -> SandboxStats:
+        """Counts since it was entered; the object is live."""
+        self._stats.zygotes_started = sum(fleet.started for fleet in self._fleets.values())
+        return self._stats
+
+    async def __aenter__(self) -> Self:
+        """Start the first zygote on the strongest rung that this machine allows.
 
         Raises:
-            SandboxUnsupported: If there is none.
+            SandboxUnsupported: If there is none, or not the one that was asked for.
             SandboxUnavailable: If the zygote does not come up.
         """
         if sys.platform != "linux":
             raise SandboxUnsupported(
-                f"the sandbox needs Linux, this is {sys.platform}: use a Linux machine or container"
+                f"this is {sys.platform}, which has no namespaces, Landlock, seccomp or memfd: "
+                "run it in a Linux container or virtual machine"
             )
-        self._slots = self._slots_wanted or _SLOTS_PER_CPU * len(os.sched_getaffinity(0))
-        self._free = asyncio.Semaphore(self._slots)
-        self._respawning = asyncio.Lock()
-        self._home = tempfile.mkdtemp(prefix="rstar2-sandbox-")
-        try:
-            self._isolation = await self._climb()
-        except BaseException:
-            await self._leave()
-            raise
-        return self
+        self._stats = SandboxStats()
+        self._turns = asyncio.Semaphore(self.slots)
+        filter_program = b"" if self._wanted is Rung.NONE else compile_filter()
+        rungs = (Rung.STRICT, Rung.PORTABLE) if self._wanted is None else (self._wanted,)
+        refused: dict[Rung, str] = {}
+        for rung in rungs:
+            self._fleets = {tier: self._fleet(rung, tier, filter_program) for tier in self._tiers}
+            try:
+                zygote = await self._fleets[tier_for("", self._tiers)].pick()
+            except PermissionError as error:
+                refused[rung] = str(error)
+            else:
+                self._isolation = Isolation(rung, zygote.layers, refused)
+                return self
+        self._fleets = {}
+        reasons = "; ".join(f"{rung}: {why}" for rung, why in refused.items())
+        raise SandboxUnsupported(f"this machine does not allow the sandbox: {reasons}")
 
     async def __aexit__(
         self,
@@ -103,104 +137,130 @@ class Sandbox:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Kill what still runs and remove what it wrote."""
-        await self._leave()
+        """Kill what still runs and remove what it wrote; calls that wait are told."""
+        fleets, self._fleets = self._fleets, {}
+        for fleet in fleets.values():
+            await fleet.close()
 
     async def run(self, code: str, stdin: str = "", timeout: float | None = None) -> ToolResult:
         """Run a program and say how it ended.
 
         Args:
-            code: The program; any text, valid or not.
+            code: The program; any text, valid Python or not.
             stdin: Its standard input.
-            timeout: CPU seconds; ``limits.cpu_seconds`` by default.
+            timeout: Seconds of its own time, running or sleeping; ``limits.timeout`` by
+                default.
 
         Returns:
             One of the four results (paper, section 2.1). It does not depend on how busy
-            the machine is: only CPU time counts, and unseeded randomness repeats.
+            the machine is: waiting for a CPU does not count, and unseeded randomness repeats.
 
         Raises:
             SandboxUnavailable: If the sandbox, not the program, failed four times.
-            ValueError: If ``timeout`` is not positive.
+            BadCall: If the call itself is wrong.
         """
-        seconds = self.limits.cpu_seconds if timeout is None else timeout
-        if not seconds > 0:
-            raise ValueError(f"Sandbox.run: timeout is {seconds}: it must be positive")
-        if not self._home:
-            raise SandboxUnavailable("the sandbox is closed: use `async with Sandbox() as sandbox`")
-        async with self._free:
-            for attempt in range(_RETRIES + 1):
-                try:
-                    return await self._run_once(code, stdin, seconds)
-                except ZygoteLost as lost:
-                    reason = str(lost)
-                    await asyncio.sleep(0.02 * attempt)
+        code, stdin, seconds = self.limits.check(code, stdin, timeout)
+        return await self.in_turn(lambda: self._run_once(code, stdin, seconds))
+
+    def session(self) -> Session:
+        """Programs that share their names; see ``rstar2.sandbox.session``."""
+        return Session(self)
+
+    async def in_turn(self, attempt: Attempt) -> ToolResult:
+        """Wait for a slot, then try until the sandbox, not the program, has done its part.
+
+        A child that was killed from outside is tried once more; a second time it is the
+        program's use of memory.
+
+        Args:
+            attempt: One try; raises ``ZygoteLost`` if it failed for the sandbox's sake.
+        """
+        self._stats.submitted += 1
+        self._stats.waiting += 1
+        arrived = time.monotonic()
+        try:
+            await self._turns.acquire()
+        finally:
+            self._stats.waiting -= 1
+        self._stats.queue_seconds += time.monotonic() - arrived
+        self._stats.running += 1
+        try:
+            return await self._try(attempt)
+        finally:
+            self._stats.running -= 1
+            self._turns.release()
+
+    async def _try(self, attempt: Attempt) -> ToolResult:
+        suspected = False
+        for number in range(_RETRIES + 1):
+            if not self._fleets:
+                raise SandboxUnavailable("the sandbox is closed: use `async with Sandbox() as ...`")
+            try:
+                reply, result = await attempt()
+            except ZygoteLost as lost:
+                reason = str(lost)
+                await asyncio.sleep(0.02 * number)
+            else:
+                if suspected or not was_killed(reply):
+                    self._count(result)
+                    return result
+                suspected, reason = True, "the program was killed from outside"
+            self._stats.retries += 1
         raise SandboxUnavailable(f"the call failed {_RETRIES + 1} times, last: {reason}")
 
-    async def _run_once(self, code: str, stdin: str, seconds: float) -> ToolResult:
-        zygote = await self._living_zygote()
-        self._number += 1
-        number = self._number
-        patience = _LOST_FACTOR * self.limits.wall_factor * seconds + _LOST_SECONDS
-        with contextlib.ExitStack() as stack:
-            handles = [
-                _memory_file(stack, code.encode("utf-8", "surrogatepass")),
-                _memory_file(stack, stdin.encode("utf-8", "surrogatepass")),
-                _memory_file(stack, b""),
-                _memory_file(stack, b""),
-            ]
-            reply = await zygote.call(number, seconds, handles, patience)
-            _, _, stdout, report = handles
-            if reply.ending is Ending.NOT_STARTED:
-                raise ZygoteLost(f"the program was not started: {read_text(report)}")
-            scratch = f"{zygote.scratch}/{number}"
-            return read_result(
-                reply, stdout, report, self.limits.output_bytes, self._scrub, scratch
+    def _count(self, result: ToolResult) -> None:
+        self._stats.finished[result.status] += 1
+        self._stats.run_seconds += result.duration
+        self._stats.cpu_seconds += result.cpu
+
+    async def _run_once(self, code: str, stdin: str, seconds: float) -> tuple[Reply, ToolResult]:
+        zygote = await self._fleets[tier_for(code, self._tiers)].pick()
+        with CallFiles(code, stdin) as files:
+            patience = self.patience(seconds)
+            reply = await zygote.call(
+                Request.RUN, self._next_number(), seconds, files.handles, patience
             )
+            if reply.ending is Ending.NOT_STARTED:
+                raise ZygoteLost(f"the program was not started: {files.fault()}")
+            return reply, self.judge(reply, files, zygote.scratch)
 
-    async def _living_zygote(self) -> ZygoteProcess:
-        async with self._respawning:
-            if self._zygote is None or not self._zygote.alive:
-                if not self._home:
-                    raise SandboxUnavailable("the sandbox was closed while a call waited")
-                self._zygote = await ZygoteProcess.start(self._config(self.isolation.rung))
-            return self._zygote
+    def judge(self, reply: Reply, files: CallFiles, scratch: str) -> ToolResult:
+        """The result of a program that has ended."""
+        return files.result(reply, self.limits.output_bytes, self._scrub, scratch)
 
-    async def _climb(self) -> Isolation:
-        refused: dict[Rung, str] = {}
-        for rung in (Rung.NAMESPACES, Rung.LIMITS):
-            try:
-                self._zygote = zygote = await ZygoteProcess.start(self._config(rung))
-            except PermissionError as error:
-                refused[rung] = str(error)
-            else:
-                return Isolation(rung, zygote.limits_processes, refused.get(Rung.NAMESPACES, ""))
-        raise SandboxUnsupported(f"this machine allows no sandbox: {refused[Rung.LIMITS]}")
+    def patience(self, seconds: float) -> float:
+        """After how long a silent zygote is taken for lost."""
+        return _LOST_FACTOR * seconds + _LOST_SECONDS
 
-    def _config(self, rung: Rung) -> ZygoteConfig:
+    async def lease_session(self) -> tuple[ZygoteProcess, int]:
+        """A zygote with everything loaded, and a number for a session there."""
+        largest = max(self._tiers, key=list(Tier).index)
+        return await self._fleets[largest].pick(), self._next_number()
+
+    async def fork_floor(self, tier: Tier, count: int) -> float:
+        """Seconds of a fork of that tier's zygote whose child does nothing: the least possible."""
+        zygote = await self._fleets[tier].pick()
+        reply = await zygote.call(Request.FORK_FLOOR, self._next_number(), count, [], 60.0 + count)
+        return reply.wall_seconds
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _fleet(self, rung: Rung, tier: Tier, filter_program: bytes) -> Fleet:
         limits = self.limits
-        return ZygoteConfig(
+        config = ZygoteConfig(
             rung=rung,
-            home=self._home,
-            scratch_bytes=self._slots * limits.file_mib << 20,
+            tier=tier,
+            home="",
+            scratch=self._scratch if rung is Rung.PORTABLE else "",
+            scratch_bytes=limits.scratch_mib << 20,
             memory_bytes=limits.memory_mib << 20,
             file_bytes=limits.file_mib << 20,
             open_files=limits.open_files,
-            processes=self._slots * limits.processes + _SPARE_PROCESSES,
-            wall_factor=limits.wall_factor,
+            threads=self.slots * limits.threads + _SPARE_THREADS,
             output_bytes=limits.output_bytes,
+            filter=filter_program.hex() if rung is not Rung.NONE else "",
         )
-
-    async def _leave(self) -> None:
-        home, self._home = self._home, ""
-        zygote, self._zygote = self._zygote, None
-        if zygote is not None:
-            await zygote.close()
-        shutil.rmtree(home)
-
-
-def _memory_file(stack: contextlib.ExitStack, content: bytes) -> int:
-    handle = os.memfd_create("call")
-    stack.callback(os.close, handle)
-    if content:
-        os.pwrite(handle, content, 0)
-    return handle
+        most = max(1, len(os.sched_getaffinity(0)) // 2)
+        return Fleet(config, most, calls_each=2 * _SLOTS_PER_CPU)

@@ -1,4 +1,4 @@
-"""The zygote as its caller sees it: a process, a socket, and calls that wait for replies."""
+"""A zygote as its caller sees it: a process, a socket, and calls that wait for replies."""
 
 import asyncio
 import contextlib
@@ -7,25 +7,32 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
-from rstar2.sandbox.limits import SandboxUnavailable
+from rstar2.sandbox.limits import Rung, SandboxUnavailable
 from rstar2.sandbox.result import Reply, read_text
-from rstar2.sandbox.wire import REPLY, REQUEST, Ending, ZygoteConfig
+from rstar2.sandbox.scratch import remove_tree
+from rstar2.sandbox.wire import REPLY, REQUEST, Ending, Request, ZygoteConfig
 
 _BOOT = """
-import sys, types
+import os, sys, types
 for name in ("rstar2", "rstar2.sandbox"):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [sys.argv[1]]
+from rstar2.sandbox.kernel import repeat_addresses
+repeat_addresses()
+register, os.register_at_fork = os.register_at_fork, lambda **handlers: None
 from rstar2.sandbox.zygote import main
-main(int(sys.argv[2]), sys.argv[3])
+main(int(sys.argv[2]), sys.argv[3], register)
 """
-"""Imports the zygote's four modules without the package around them, which would be
-weight in every fork. With ``-I`` Python would ignore PYTHONHASHSEED; ``-s -P`` and an
-environment of our own keep out the same things."""
+"""Imports the zygote's own modules without the package around them, which would be weight
+in every fork. With ``-I`` Python would ignore PYTHONHASHSEED; ``-s -P`` and an environment
+of our own keep out the same things."""
 
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _STOP_SECONDS = 10.0
 
 
@@ -40,18 +47,26 @@ class ZygoteProcess:
         alive: False once it has died or was killed.
         pid: Its process.
         scratch: Directory that holds the scratch directories of its calls.
-        limits_processes: Whether a program's processes are limited in number.
+        layers: The walls that it found itself behind.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", control: socket.socket) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", control: socket.socket, places: list[str]
+    ) -> None:
         self._process = process
         self._control = control
+        self._places = places
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._loop = asyncio.get_running_loop()
         self.alive = True
         self.pid = process.pid
         self.scratch = ""
-        self.limits_processes = False
+        self.layers: tuple[str, ...] = ()
+
+    @property
+    def load(self) -> int:
+        """Calls that wait for it."""
+        return len(self._waiting)
 
     @classmethod
     async def start(cls, config: ZygoteConfig) -> "ZygoteProcess":
@@ -61,35 +76,45 @@ class ZygoteProcess:
             PermissionError: If the machine refuses ``config.rung``; the text says what.
             SandboxUnavailable: If it dies or hangs on the way.
         """
+        home = tempfile.mkdtemp(prefix="rstar2-sandbox-")
+        places = [home, *([f"{config.scratch}/{Path(home).name}"] if config.scratch else [])]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         log = os.memfd_create("zygote-log")
         try:
             with theirs:
-                process = _spawn(config, theirs.fileno(), log)
-            zygote = cls(process, ours)
+                process = _spawn(replace(config, home=home), theirs.fileno(), log)
+            zygote = cls(process, ours, places)
             try:
-                hello = await asyncio.wait_for(
-                    zygote._loop.sock_recv(ours, 4096), timeout=_START_SECONDS
-                )
-                if not hello:
-                    last_lines = read_text(log)[-500:].strip()
-                    raise SandboxUnavailable(f"the sandbox's interpreter died: {last_lines}")
-                said = json.loads(hello)
-                if "refused" in said:
-                    raise PermissionError(said["refused"])
+                await zygote._greet(log)
             except BaseException:
                 zygote.kill()
                 raise
         finally:
             os.close(log)
-        zygote.scratch = said["scratch"]
-        zygote.limits_processes = said["limits_processes"]
-        zygote._loop.add_reader(ours.fileno(), zygote._read)
+        if config.rung is Rung.STRICT:  # it stands on a root of its own now
+            os.rmdir(home)
         return zygote
 
-    async def call(self, number: int, seconds: float, handles: list[int], patience: float) -> Reply:
-        """Send a call and wait for its end.
+    async def _greet(self, log: int) -> None:
+        waiting = self._loop.sock_recv(self._control, 4096)
+        try:
+            hello = await asyncio.wait_for(waiting, timeout=_START_SECONDS)
+        except TimeoutError:
+            raise SandboxUnavailable(f"no warm interpreter in {_START_SECONDS:.0f} s") from None
+        if not hello:
+            last_lines = read_text(log)[-500:].strip()
+            raise SandboxUnavailable(f"the sandbox's interpreter died: {last_lines}")
+        said = json.loads(hello)
+        if "refused" in said:
+            raise PermissionError(said["refused"])
+        self.scratch, self.layers = said["scratch"], tuple(said["layers"])
+        self._loop.add_reader(self._control.fileno(), self._read)
+
+    async def call(
+        self, kind: Request, number: int, amount: float, handles: list[int], patience: float
+    ) -> Reply:
+        """Ask and wait for the reply; ``kind`` is one that is replied to.
 
         Raises:
             ZygoteLost: If the zygote dies, or says nothing for ``patience`` seconds.
@@ -97,21 +122,36 @@ class ZygoteProcess:
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[number] = future
         try:
-            socket.send_fds(self._control, [REQUEST.pack(number, seconds)], handles)
+            self.send(kind, number, amount, handles)
             async with asyncio.timeout(patience):
                 return await future
         except TimeoutError:
             self.kill()
             raise ZygoteLost(f"no answer within {patience:.0f} s") from None
-        except OSError as error:
-            self.kill()
-            raise ZygoteLost(str(error)) from error
         except asyncio.CancelledError:
-            with contextlib.suppress(OSError):  # a zygote that is gone has killed its children
-                self._control.send(REQUEST.pack(number, -1.0))
+            with contextlib.suppress(ZygoteLost):  # one that is gone has killed its children
+                self.send(Request.CANCEL, number)
             raise
         finally:
             self._waiting.pop(number, None)
+
+    def send(
+        self, kind: Request, number: int, amount: float = 0.0, handles: list[int] | None = None
+    ) -> None:
+        """Ask without waiting for a reply.
+
+        Raises:
+            ZygoteLost: If the zygote is gone.
+        """
+        message = REQUEST.pack(kind, number, amount)
+        try:
+            if handles:
+                socket.send_fds(self._control, [message], handles)
+            else:
+                self._control.send(message)
+        except OSError as error:
+            self.kill()
+            raise ZygoteLost(str(error)) from error
 
     def _read(self) -> None:
         while self.alive:
@@ -137,6 +177,8 @@ class ZygoteProcess:
         self._control.close()
         self._process.kill()
         self._process.wait()
+        for place in self._places:
+            _remove(place)
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ZygoteLost("the sandbox's interpreter died"))
@@ -150,6 +192,19 @@ class ZygoteProcess:
             self.kill()
 
 
+def _remove(place: str) -> None:
+    """Remove what a zygote left; its children, just killed, may write for a moment yet."""
+    for attempt in range(20):
+        try:
+            if os.path.exists(place):
+                remove_tree(place)
+            return
+        except OSError:
+            if attempt == 19:
+                raise
+            time.sleep(0.01)
+
+
 def _spawn(config: ZygoteConfig, control: int, log: int) -> "subprocess.Popen[bytes]":
     threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environment = {
@@ -157,6 +212,8 @@ def _spawn(config: ZygoteConfig, control: int, log: int) -> "subprocess.Popen[by
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "PYTHONHASHSEED": "0",
+        "HOME": ".",
+        "TMPDIR": ".",
         **dict.fromkeys(threads, "1"),
     }
     if "LD_LIBRARY_PATH" in os.environ:

@@ -1,7 +1,7 @@
 """One program, run the way IPython runs a cell, and what is told of it.
 
 Runs in a child of the zygote. ``execute`` knows nothing of descriptors or processes, so
-the zygote rehearses it once before it serves: what is imported then is warm in every child.
+the zygote rehearses it before it serves: what is imported then is warm in every child.
 """
 
 import ast
@@ -10,6 +10,7 @@ import builtins
 import io
 import json
 import linecache
+import mmap
 import os
 import random
 import sys
@@ -18,10 +19,13 @@ import traceback
 import types
 from dataclasses import asdict, dataclass
 
-from rstar2.sandbox.jail import open_reserve
+from rstar2.sandbox.wire import CELL
 
 FILE_NAME = "main.py"
+CELL_NAME = "cell-{}.py"
 SEED = 0
+RESERVE_BYTES = 32 << 20
+"""Of address space, kept back for telling of a MemoryError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +57,38 @@ def _shorten(text: str, limit: int) -> str:
     return f"{text[: limit // 2]}\n…\n{text[-(limit // 2) :]}"
 
 
-def execute(source: str) -> Report:
-    """Run ``source`` as ``__main__``, the last expression once and for its value.
-
-    Whatever the program raises becomes part of the report. ``sys.exit(0)`` is no error.
-    """
+def new_main() -> dict[str, object]:
+    """The names of a fresh ``__main__``."""
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
+    return main.__dict__
+
+
+def execute(source: str, names: dict[str, object], file_name: str = FILE_NAME) -> Report:
+    """Run ``source`` among ``names``, the last expression once and for its value.
+
+    Whatever the program raises becomes part of the report. ``sys.exit(0)`` is no error.
+    """
     source = source.removeprefix("\ufeff")
-    linecache.cache[FILE_NAME] = (len(source), None, source.splitlines(True), FILE_NAME)
+    linecache.cache[file_name] = (len(source), None, source.splitlines(True), file_name)
     try:
-        return Report(value=_run_cell(source, main.__dict__))
+        return Report(value=_run_cell(source, names, file_name))
     except SystemExit as leaving:
         return Report() if leaving.code in (None, 0) else describe(leaving)
     except BaseException as error:
         return describe(error)
 
 
-def _run_cell(source: str, names: dict[str, object]) -> str:
-    tree = ast.parse(source, FILE_NAME)
+def _run_cell(source: str, names: dict[str, object], file_name: str) -> str:
+    tree = ast.parse(source, file_name)
     last = tree.body[-1] if tree.body else None
     if not isinstance(last, ast.Expr):
-        exec(compile(tree, FILE_NAME, "exec", dont_inherit=True), names)
+        exec(compile(tree, file_name, "exec", dont_inherit=True), names)
         return ""
     tree.body.pop()
-    body = compile(tree, FILE_NAME, "exec", dont_inherit=True)
-    expression = compile(ast.Expression(last.value), FILE_NAME, "eval", dont_inherit=True)
+    body = compile(tree, file_name, "exec", dont_inherit=True)
+    expression = compile(ast.Expression(last.value), file_name, "eval", dont_inherit=True)
     exec(body, names)
     value = eval(expression, names)
     return "" if value is None else repr(value)
@@ -88,14 +97,14 @@ def _run_cell(source: str, names: dict[str, object]) -> str:
 def describe(error: BaseException) -> Report:
     """The report of an error, without a frame that is not the program's own."""
     if isinstance(error, MemoryError):
-        open_reserve()
+        release_reserve()
     told = traceback.TracebackException(
         type(error), error, error.__traceback__, lookup_lines=False, compact=True
     )
     waiting = [told]
     while waiting:
         link = waiting.pop()
-        link.stack[:] = [frame for frame in link.stack if frame.filename == FILE_NAME]
+        link.stack[:] = [frame for frame in link.stack if frame.filename.startswith(_OURS)]
         chained = (link.__cause__, link.__context__, *(link.exceptions or ()))
         waiting += [other for other in chained if other is not None]
     lines = told.format() if told.stack else told.format_exception_only()
@@ -103,28 +112,74 @@ def describe(error: BaseException) -> Report:
     return Report(traceback="".join(lines), error_type=kind)
 
 
+def keep_reserve() -> None:
+    """Set address space aside, in the zygote, that ``release_reserve`` gives free."""
+    _reserve.append(mmap.mmap(-1, RESERVE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+def release_reserve() -> None:
+    """Give the reserve free, so that an error of memory can be told of."""
+    while _reserve:
+        _reserve.pop().close()
+
+
 def repeat_randomness() -> None:
     """Make every source of random numbers in this process start from the same state.
 
     Covers ``random`` (also ``Random()`` and ``seed()`` without an argument),
-    ``os.urandom`` and so ``secrets``, ``uuid4`` and NumPy's unseeded generators.
+    ``os.urandom`` and so ``secrets``, ``uuid4`` and NumPy's unseeded generators, and the
+    global generators of NumPy and SymPy if they are loaded.
     """
     source = random.Random(SEED)
-    seed = random.Random.seed
 
     def repeatable_seed(self: random.Random, a: object = None, version: int = 2) -> None:
-        seed(self, source.getrandbits(64) if a is None else a, version)  # type: ignore[arg-type]
+        _seed(self, source.getrandbits(64) if a is None else a, version)  # type: ignore[arg-type]
 
     os.urandom = random._urandom = source.randbytes  # type: ignore[attr-defined]
     random.Random.seed = repeatable_seed  # type: ignore[method-assign]
     random.seed = random._inst.seed
     random.seed()
+    for name, seed in (("numpy.random", "seed"), ("sympy.core.random", "seed")):
+        if name in sys.modules:
+            getattr(sys.modules[name], seed)(SEED)
 
 
-def run_as_main(code: bytes, report: int, limit: int) -> int:
-    """Run a program on descriptors 0 and 1 of this process and write its report.
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a program finds when it starts; set in the zygote, so that no child has to.
+
+    Attributes:
+        names: Of its ``__main__``.
+        stdout: On descriptor 1.
+        stderr: On descriptor 2.
+    """
+
+    names: dict[str, object]
+    stdout: io.TextIOWrapper
+    stderr: io.TextIOWrapper
+
+    def flush(self) -> None:
+        """Write out what is buffered, unless the program has closed it."""
+        for stream in (self.stdout, self.stderr):
+            if not stream.closed:
+                stream.flush()
+
+
+def set_stage() -> Stage:
+    """Put the streams on descriptors 0 to 2, and drop the exit handlers of what is loaded."""
+    atexit._clear()
+    stage = Stage(new_main(), _text(1, "w"), _text(2, "w"))
+    sys.stdin, sys.stdout, sys.stderr = _text(0, "r"), stage.stdout, stage.stderr
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, stage.stdout, stage.stderr  # type: ignore[misc]
+    sys.argv = [FILE_NAME]
+    return stage
+
+
+def run_as_main(stage: Stage, code: bytes, report: int, limit: int) -> int:
+    """Run a program on descriptors 0 to 2 of this process and write its report.
 
     Args:
+        stage: As the zygote has set it.
         code: The program, UTF-8.
         report: Descriptor that receives the report.
         limit: Characters kept of each text of the report.
@@ -132,39 +187,71 @@ def run_as_main(code: bytes, report: int, limit: int) -> int:
     Returns:
         The exit status that this process should end with: 0, or 1 after an error.
     """
-    sys.stdin = _text(0, "r")
-    stdout = _text(1, "w")
-    sys.stderr = _text(2, "w")
-    sys.stdout = sys.__stdout__ = stdout  # type: ignore[misc]
-    sys.__stdin__, sys.__stderr__ = sys.stdin, sys.stderr  # type: ignore[misc]
-    sys.argv = [FILE_NAME]
     process = os.getpid()
-    told = execute(code.decode("utf-8", "surrogatepass"))
-    ending = _finish(stdout)
+    told = execute(code.decode("utf-8", "surrogatepass"), stage.names)
+    ending = _finish(stage)
     told = told if told.error_type else ending or told
-    payload = told.to_bytes(limit)
-    if payload and os.getpid() == process:  # a fork of the program has no say
-        os.ftruncate(report, 0)
-        os.pwrite(report, payload, 0)
+    if os.getpid() == process:  # a fork of the program has no say
+        _write_report(told, report, limit)
     return 1 if told.error_type else 0
+
+
+def run_cells(stage: Stage, orders: int, code: int, report: int, limit: int) -> int:
+    """Run one program after another among the same names, until the orders end.
+
+    Args:
+        stage: As the zygote has set it.
+        orders: Descriptor that says when ``code`` holds the next program, and is told when
+            it has run.
+        code: Descriptor of the program.
+        report: Descriptor that receives the report of each.
+        limit: Characters kept of each text of the report.
+
+    Returns:
+        The exit status for this process.
+    """
+    number = 0
+    while os.read(orders, 1):
+        number += 1
+        for handle in (0, 1, 2):
+            os.lseek(handle, 0, os.SEEK_SET)
+        sys.stdin = _text(0, "r")
+        source = os.pread(code, os.fstat(code).st_size, 0).decode("utf-8", "surrogatepass")
+        told = execute(source, stage.names, CELL_NAME.format(number))
+        stage.flush()
+        _write_report(told, report, limit)
+        os.write(orders, CELL)
+    return 0
 
 
 def _text(descriptor: int, mode: str) -> io.TextIOWrapper:
     raw = io.FileIO(descriptor, mode, closefd=False)
     binary = io.BufferedReader(raw) if mode == "r" else io.BufferedWriter(raw)
     errors = "surrogateescape" if mode == "r" else "backslashreplace"
-    return io.TextIOWrapper(binary, "utf-8", errors)
+    return io.TextIOWrapper(binary, "utf-8", errors, line_buffering=descriptor == 2)
 
 
-def _finish(stdout: io.TextIOWrapper) -> Report | None:
+def _write_report(told: Report, report: int, limit: int) -> None:
+    payload = told.to_bytes(limit)
+    os.ftruncate(report, 0)
+    os.pwrite(report, payload, 0)
+
+
+def _finish(stage: Stage) -> Report | None:
     """What the interpreter does after a program: threads, exit handlers, the last output."""
     try:
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
-        atexit._run_exitfuncs()
-        if not stdout.closed:
-            stdout.flush()
+        if len(threading._active) > 1:  # type: ignore[attr-defined]
+            for thread in threading.enumerate():
+                if thread is not threading.current_thread() and not thread.daemon:
+                    thread.join()
+        if atexit._ncallbacks():
+            atexit._run_exitfuncs()
+        stage.flush()
     except BaseException as error:
         return describe(error)
     return None
+
+
+_OURS = (FILE_NAME, CELL_NAME.partition("{")[0])
+_seed = random.Random.seed
+_reserve: list[mmap.mmap] = []

@@ -11,12 +11,14 @@ import re
 import signal
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rstar2.protocol.types import RunStatus, ToolResult
 from rstar2.sandbox.wire import Ending
 
 _ADDRESS = re.compile(r"(?<= at )0x[0-9A-Fa-f]{6,}")
+_LONGEST_REPORT = 4 << 20
 _SHARED_PREFIXES = {"/", "/usr", "/usr/local"}
 
 
@@ -52,51 +54,78 @@ class Scrubber:
         self._prefixes = re.compile("|".join(re.escape(prefix) for prefix in longest_first))
 
     def __call__(self, text: str, scratch: str) -> str:
-        """``text`` without them; ``scratch`` is the directory of the call."""
+        """``text`` without them; ``scratch`` is the directory of the zygote's scratches."""
         if "/" in text:
-            text = self._prefixes.sub("/python", text.replace(scratch, "/scratch"))
+            text = re.sub(re.escape(scratch) + r"(/\d{3}\b)?", "/scratch", text)
+            text = self._prefixes.sub("/python", text)
         return _ADDRESS.sub("0x…", text)
 
 
-def read_result(
-    reply: Reply, stdout: int, report: int, limit: int, scrub: Scrubber, scratch: str
-) -> ToolResult:
-    """Judge a call that has started and ended.
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a call left in its memory files.
+
+    Attributes:
+        stdout: Its first ``limit`` bytes, decoded.
+        stderr: The same of stderr.
+        truncated: Whether there was more of either.
+        report: Descriptor of the file that holds its report, if it left one.
+    """
+
+    stdout: str
+    stderr: str
+    truncated: bool
+    report: int
+
+    @classmethod
+    def read(cls, stdout: int, stderr: int, report: int, limit: int) -> "Files":
+        """Read them from their descriptors."""
+        longest = max(os.fstat(handle).st_size for handle in (stdout, stderr))
+        return cls(_head(stdout, limit), _head(stderr, limit), longest > limit, report)
+
+
+def _head(handle: int, limit: int) -> str:
+    return os.pread(handle, limit, 0).decode("utf-8", "replace")
+
+
+def read_result(reply: Reply, files: Files, scrub: Callable[[str], str]) -> ToolResult:
+    """Judge a program that has started and ended.
 
     Args:
         reply: How it ended.
-        stdout: Descriptor of the file that was its standard output.
-        report: Descriptor of the file that holds its report, if it left one.
-        limit: Bytes kept of each text.
+        files: What it left.
         scrub: Takes addresses and paths out.
-        scratch: The call's scratch directory.
 
     Returns:
         The result. A timeout tells nothing else: how far a program came before it was
         stopped depends on the machine.
     """
-    timed = ToolResult(
-        RunStatus.TIMEOUT, cpu_seconds=reply.cpu_seconds, wall_seconds=reply.wall_seconds
-    )
+    timed = ToolResult(RunStatus.TIMEOUT, cpu=reply.cpu_seconds, duration=reply.wall_seconds)
     if reply.ending is Ending.OUT_OF_TIME:
         return timed
-    output = os.pread(stdout, limit, 0).decode("utf-8", "replace")
-    ended = replace(
-        timed,
-        status=RunStatus.OK,
-        stdout=scrub(output, scratch),
-        truncated=os.fstat(stdout).st_size > limit,
-    )
-    told = _read_report(report)
+    told = _read_report(files.report)
     code = os.waitstatus_to_exitcode(reply.wait_status)
-    if code == 0:
-        return replace(ended, value=scrub(told.get("value", ""), scratch))
     error_type, text = told.get("error_type", ""), told.get("traceback", "")
-    if not error_type:
+    failed = code != 0 or (reply.ending is Ending.CELL_DONE and bool(error_type))
+    if failed and not error_type:
         error_type, text = _unexplained(code)
     return replace(
-        ended, status=RunStatus.ERROR, traceback=scrub(text, scratch), error_type=error_type
+        timed,
+        status=RunStatus.ERROR if failed else RunStatus.OK,
+        stdout=scrub(files.stdout),
+        stderr=scrub(files.stderr + text if failed else files.stderr),
+        value="" if failed else scrub(told.get("value", "")),
+        error_type=error_type if failed else "",
+        truncated=files.truncated,
     )
+
+
+def was_killed(reply: Reply) -> bool:
+    """Whether something else than the program and the zygote killed the child.
+
+    No program can send SIGKILL, so it was the machine, for its lack of memory, or a person.
+    """
+    return reply.ending is Ending.EXITED and reply.wait_status == signal.SIGKILL
 
 
 def read_text(handle: int) -> str:
@@ -107,7 +136,7 @@ def read_text(handle: int) -> str:
 def _read_report(handle: int) -> dict[str, str]:
     """The report's texts; the program may have written anything there, so nothing is trusted."""
     told: object = None
-    if text := read_text(handle):
+    if text := _head(handle, _LONGEST_REPORT):
         with contextlib.suppress(ValueError, RecursionError):
             told = json.loads(text)
     if not isinstance(told, dict):

@@ -6,53 +6,60 @@ a program, its input or its output, only descriptors (``wire``).
 """
 
 import contextlib
+import fcntl
 import gc
 import heapq
-import importlib
 import io
 import json
 import mmap
 import os
 import select
+import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from rstar2.sandbox import jail, program
-from rstar2.sandbox.wire import DESCRIPTORS, REPLY, REQUEST, Ending, ZygoteConfig
+from rstar2.sandbox import jail, kernel, program, tiers
+from rstar2.sandbox.scratch import MOST_CHILDREN, Slot
+from rstar2.sandbox.wire import CELL, DESCRIPTORS, REPLY, REQUEST, Ending, Request, ZygoteConfig
 
-PRELOADED = (
-    *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "enum", "fractions"),
-    *("functools", "heapq", "itertools", "json", "math", "numbers", "operator", "random"),
-    *("re", "statistics", "string", "textwrap", "time", "typing", "dataclasses", "threading"),
-)
-MOST_CHILDREN = mmap.PAGESIZE
 SHORTEST_CHECK = 0.005
 HARNESS_FAILED = 70
+REHEARSALS = ("x = [i for i in range(3)]\nprint(f'{x}')\nx", "1 / 0", "def", "raise SystemExit(2)")
+SESSION_CPU_SECONDS = 1 << 20
+"""The kernel's own limit of a session; the zygote holds each cell to its time."""
 
 
 @dataclass(slots=True)
 class Child:
-    """A call in flight.
+    """A call or session in flight.
 
     Attributes:
-        call: Its number.
+        number: Of the call or session.
         pid: Its process.
-        limit: CPU seconds.
-        start: When it was forked, monotonic clock.
-        slot: Its byte in the page that says which programs have started.
-        scratch: Its directory.
+        limit: Seconds that the running program may take.
+        start: When that program was started, monotonic clock.
+        slot: Its place.
+        waited: Seconds that the process had waited for a CPU at ``start``.
+        used: CPU seconds that it had used at ``start``.
+        orders: The zygote's end of a session's line to its child; None for a call.
+        idle: Whether a session waits for its next cell.
         out_of_time: Whether it was killed for its time.
     """
 
-    call: int
+    number: int
     pid: int
     limit: float
     start: float
-    slot: int
-    scratch: str
+    slot: Slot
+    waited: float = 0.0
+    used: float = 0.0
+    orders: socket.socket | None = None
+    idle: bool = False
     out_of_time: bool = False
 
     @property
@@ -64,19 +71,18 @@ class Child:
 class Zygote:
     """Serves calls until its control socket closes."""
 
-    def __init__(self, control: socket.socket, config: ZygoteConfig, walls: jail.Jail) -> None:
+    def __init__(self, control: socket.socket, walls: jail.Jail, stage: program.Stage) -> None:
         self._control = control
-        self._config = config
+        self._stage = stage
         self._jail = walls
-        self._null = os.open("/dev/null", os.O_RDWR)
         self._started = mmap.mmap(-1, MOST_CHILDREN)
-        self._slots = list(range(MOST_CHILDREN))
         self._children: dict[int, Child] = {}
         """By the process descriptor that says when one ends."""
-        self._checks: list[tuple[float, int, int]] = []
-        """When to look at which call (time, call, descriptor), soonest first."""
+        self._orders: dict[int, int] = {}
+        """From the descriptor of a session's line to that of its process."""
+        self._checks: list[tuple[float, int, float]] = []
+        """When to look at which child (time, process descriptor, its start), soonest first."""
         self._poll = select.poll()
-        self._baseline = walls.address_space()
 
     def serve(self) -> None:
         """Fork a child per request and reply when it has ended."""
@@ -85,87 +91,143 @@ class Zygote:
             for handle, _ in self._poll.poll(self._milliseconds_to_check()):
                 if handle in self._children:
                     self._reap(handle)
-                elif not self._receive():
-                    return self._kill_all()
+                elif handle in self._orders:
+                    self._end_cell(self._orders[handle])
+                elif handle == self._control.fileno() and not self._receive():
+                    return self._leave()
             self._check_times()
 
     def _receive(self) -> bool:
         message, handles, _, _ = socket.recv_fds(self._control, REQUEST.size, DESCRIPTORS)
         if not message:
             return False
-        call, seconds = REQUEST.unpack(message)
-        if seconds < 0:
-            for child in self._children.values():
-                if child.call == call:
-                    self._jail.kill(child.pid)
-            return True
-        try:
-            self._fork(call, seconds, handles)
-        except OSError as error:
-            os.write(handles[-1], str(error).encode())
-            self._control.send(REPLY.pack(call, Ending.NOT_STARTED, 0, 0.0, 0.0))
-        for handle in handles:
-            os.close(handle)
+        kind, number, amount = REQUEST.unpack(message)
+        match Request(kind):
+            case Request.RUN | Request.SESSION:
+                self._start(Request(kind), number, amount, handles)
+            case Request.CELL:
+                self._start_cell(number, amount)
+            case Request.CANCEL:
+                for child in self._children.values():
+                    if child.number == number:
+                        self._jail.kill(child.pid)
+            case Request.FORK_FLOOR:
+                self._control.send(REPLY.pack(number, Ending.EXITED, 0, 0.0, _floor(int(amount))))
         return True
 
-    def _fork(self, call: int, seconds: float, handles: list[int]) -> None:
-        scratch = f"{self._jail.scratch}/{call}"
-        os.mkdir(scratch, 0o700)
-        slot = self._slots.pop()
-        self._started[slot] = 0
+    def _start(self, kind: Request, number: int, seconds: float, handles: list[int]) -> None:
+        try:
+            self._fork(kind, number, seconds, handles)
+        except OSError as error:
+            os.write(handles[-1], str(error).encode())
+            self._control.send(REPLY.pack(number, Ending.NOT_STARTED, 0, 0.0, 0.0))
+        for handle in handles:
+            os.close(handle)
+
+    def _fork(self, kind: Request, number: int, seconds: float, handles: list[int]) -> None:
+        slot = self._jail.slots.take()
+        self._started[slot.number] = 0
+        ours, theirs = socket.socketpair() if kind is Request.SESSION else (None, None)
         start = time.monotonic()
         try:
             pid = self._jail.fork()
         except OSError:
-            self._slots.append(slot)
-            os.rmdir(scratch)
+            self._jail.slots.give_back(slot)
             raise
         if pid == 0:
-            self._be_child(seconds, handles, slot, scratch)
+            self._be_child(seconds, handles, slot, theirs)
         handle = os.pidfd_open(pid)
-        self._children[handle] = Child(call, pid, seconds, start, slot, scratch)
+        child = Child(number, pid, seconds, start, slot, orders=ours)
+        self._children[handle] = child
         self._poll.register(handle, select.POLLIN)
-        heapq.heappush(self._checks, (start + seconds, call, handle))
+        if theirs and ours:
+            theirs.close()
+            child.idle = True
+            self._orders[ours.fileno()] = handle
+            self._poll.register(ours, select.POLLIN)
+        else:
+            heapq.heappush(self._checks, (start + seconds, handle, start))
 
-    def _be_child(self, seconds: float, handles: list[int], slot: int, scratch: str) -> NoReturn:
+    def _be_child(
+        self, seconds: float, handles: list[int], slot: Slot, orders: socket.socket | None
+    ) -> NoReturn:
         leave, status = os._exit, HARNESS_FAILED
-        source, stdin, stdout, report = handles
+        code, stdin, stdout, stderr, report = handles
+        limit = self._jail.config.output_bytes
         try:
-            code = os.pread(source, os.fstat(source).st_size, 0)
-            for target, handle in enumerate((stdin, stdout, self._null, report)):
-                os.dup2(handle, target)
-            report = 3
-            os.closerange(4, 1 << 16)
-            os.chdir(scratch)
-            os.environ["HOME"] = os.environ["TMPDIR"] = scratch
-            jail.confine(self._config, self._baseline, seconds)
-            program.repeat_randomness()
+            source = b"" if orders else os.pread(code, os.fstat(code).st_size, 0)
+            kept = [stdin, stdout, stderr, report]
+            kept += [code, orders.fileno()] if orders else []
+            kept += [slot.rules] if slot.rules >= 0 else []
+            for place, handle in enumerate(_clear_of(kept)):
+                os.dup2(handle, place)
+            os.closerange(len(kept), 1 << 16)
+            slot.rules = len(kept) - 1 if slot.rules >= 0 else -1
+            cpu_seconds = SESSION_CPU_SECONDS if orders else int(seconds) + 2
+            self._jail.confine(slot, cpu_seconds)
+            threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
             gc.enable()
-            self._started[slot] = 1
+            self._started[slot.number] = 1
             self._started.close()
-            status = program.run_as_main(code, report, self._config.output_bytes)
+            if orders:
+                status = program.run_cells(self._stage, 5, 4, 3, limit)
+            else:
+                status = program.run_as_main(self._stage, source, 3, limit)
         except BaseException as error:
-            os.write(report, f"{type(error).__name__}: {error}".encode())
+            os.write(3, f"{type(error).__name__}: {error}".encode())
         finally:
             leave(status)
+
+    def _start_cell(self, number: int, seconds: float) -> None:
+        for handle, child in self._children.items():
+            if child.number == number and child.orders:
+                child.idle, child.limit, child.start = False, seconds, time.monotonic()
+                child.used = child.cpu_seconds
+                child.waited = self._jail.seconds_waited_for_cpu(child.pid)
+                heapq.heappush(self._checks, (child.start + seconds, handle, child.start))
+                os.kill(child.pid, signal.SIGCONT)
+                with contextlib.suppress(OSError):  # it has just died: its end is the reply
+                    child.orders.send(CELL, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                return
+        self._control.send(REPLY.pack(number, Ending.NOT_STARTED, 0, 0.0, 0.0))
+
+    def _end_cell(self, handle: int) -> None:
+        child = self._children[handle]
+        assert child.orders is not None
+        said = b""
+        with contextlib.suppress(ConnectionResetError):
+            said = child.orders.recv(1)
+        if said != CELL:  # the child's end is closed: its death is the answer
+            return self._hang_up(child)
+        if child.idle:  # a program wrote on the line by itself
+            return
+        os.kill(child.pid, signal.SIGSTOP)  # nothing that it left behind runs on
+        child.idle = True
+        wall, cpu = time.monotonic() - child.start, child.cpu_seconds - child.used
+        self._control.send(REPLY.pack(child.number, Ending.CELL_DONE, 0, cpu, wall))
+
+    def _hang_up(self, child: Child) -> None:
+        if child.orders and self._orders.pop(child.orders.fileno(), None) is not None:
+            self._poll.unregister(child.orders)
+            child.orders.close()
 
     def _reap(self, handle: int) -> None:
         child = self._children.pop(handle)
         self._poll.unregister(handle)
         os.close(handle)
+        self._hang_up(child)
         self._jail.kill(child.pid)
         _, status, usage = os.wait4(child.pid, 0)
         self._jail.kill_orphans(other.pid for other in self._children.values())
-        _remove(child.scratch)
         wall = time.monotonic() - child.start
-        cpu = usage.ru_utime + usage.ru_stime
+        cpu = usage.ru_utime + usage.ru_stime - child.used
         ending = Ending.EXITED
         if child.out_of_time or cpu > child.limit:
             ending = Ending.OUT_OF_TIME
-        elif not self._started[child.slot]:
+        elif not self._started[child.slot.number]:
             ending = Ending.NOT_STARTED
-        self._slots.append(child.slot)
-        self._control.send(REPLY.pack(child.call, ending, status, cpu, wall))
+        self._jail.slots.give_back(child.slot)
+        self._control.send(REPLY.pack(child.number, ending, status, cpu, wall))
 
     def _milliseconds_to_check(self) -> float | None:
         if not self._children or not self._checks:
@@ -175,74 +237,86 @@ class Zygote:
     def _check_times(self) -> None:
         now = time.monotonic()
         while self._checks and self._checks[0][0] <= now:
-            _, call, handle = heapq.heappop(self._checks)
+            _, handle, start = heapq.heappop(self._checks)
             child = self._children.get(handle)
-            if child is None or child.call != call:
+            if child is None or child.start != start or child.idle:
                 continue
             left = self._seconds_left(child, now)
             if left > 0:
-                heapq.heappush(self._checks, (now + max(left, SHORTEST_CHECK), call, handle))
+                heapq.heappush(self._checks, (now + max(left, SHORTEST_CHECK), handle, start))
             else:
                 child.out_of_time = True
                 self._jail.kill(child.pid)
 
     def _seconds_left(self, child: Child, now: float) -> float:
-        waited = self._jail.seconds_waited_for_cpu(child.pid)
-        cpu_left = child.limit - child.cpu_seconds
-        wall_left = child.limit * self._config.wall_factor - (now - child.start - waited)
-        return min(cpu_left, wall_left)
+        """Of the program's own time: it runs or sleeps, but does not wait for a CPU."""
+        waited = self._jail.seconds_waited_for_cpu(child.pid) - child.waited
+        own = max(child.cpu_seconds - child.used, now - child.start - waited)
+        return child.limit - own
 
-    def _kill_all(self) -> None:
+    def _leave(self) -> None:
         for child in self._children.values():
             self._jail.kill(child.pid)
             os.waitpid(child.pid, 0)
-            _remove(child.scratch)
         self._jail.kill_orphans(())
+        self._jail.slots.remove()
 
 
-def _remove(directory: str) -> None:
-    """Remove a scratch directory, whatever the program has done to its modes."""
-    with contextlib.suppress(OSError):  # the common case: it is empty
-        return os.rmdir(directory)
-    folders = [directory]
-    for folder in folders:
-        os.chmod(folder, 0o700)
-        for entry in list(os.scandir(folder)):
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
-            else:
-                os.unlink(entry.path)
-    for folder in reversed(folders):
-        os.rmdir(folder)
+def _clear_of(handles: list[int]) -> list[int]:
+    """The same files on descriptors above the places where they will be put."""
+    return [
+        handle if handle >= len(handles) else fcntl.fcntl(handle, fcntl.F_DUPFD, len(handles))
+        for handle in handles
+    ]
 
 
-def _preload() -> None:
-    """Import what programs import, and walk the child's path once, so that it is warm."""
-    for name in PRELOADED:
-        importlib.import_module(name)
-    stdout = sys.stdout
-    sys.stdout = io.StringIO()
-    for source in ("x = [i for i in range(3)]\nprint(f'{x}')\nx", "1 / 0", "def"):
-        program.execute(source).to_bytes(1000)
+def _floor(count: int) -> float:
+    """Seconds that one fork of this process takes with nothing done in the child."""
+    start = time.monotonic()
+    for _ in range(count):
+        pid = kernel.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    return (time.monotonic() - start) / max(count, 1)
+
+
+def _warm_up(config: ZygoteConfig, walls: jail.Jail) -> program.Stage:
+    """Load the tier and walk the child's path until nothing in it is new."""
+    program.repeat_randomness()
+    tiers.load(config.tier)
+    stdout, sys.stdout = sys.stdout, io.StringIO()
+    for source in REHEARSALS:
+        for _ in range(10):
+            program.execute(source, program.new_main()).to_bytes(1000)
     sys.stdout = stdout
-    for name in [name for name in sys.modules if name.split(".")[0] == "rstar2"]:
-        del sys.modules[name]
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+    program.repeat_randomness()
+    program.keep_reserve()
+    stage = program.set_stage()
+    tiers.settle()
+    walls.collapse_pages()
+    return stage
 
 
-def main(control: int, config_text: str) -> None:
-    """Enter the jail, load, say ``ready`` and serve."""
-    jail.repeat_addresses()
+def main(control: int, config_text: str, register_at_fork: Callable[..., None]) -> None:
+    """Enter the jail, load, say ``ready`` and serve.
+
+    Args:
+        control: Descriptor of the socket to the caller.
+        config_text: A ``ZygoteConfig``.
+        register_at_fork: The real one; what was loaded so far found one that does nothing,
+            because a child of ours has one thread and its handlers only touch pages.
+    """
     config = ZygoteConfig.from_json(config_text)
     with socket.socket(fileno=control) as channel:
         try:
             walls = jail.Jail.enter(config)
-            _preload()
-        except (OSError, ImportError) as error:
-            channel.send(json.dumps({"refused": str(error)}).encode())
+        except OSError as error:
+            channel.send(json.dumps({"refused": error.strerror or str(error)}).encode())
             return
-        hello = {"scratch": walls.scratch, "limits_processes": walls.limits_processes()}
+        stage = _warm_up(config, walls)
+        walls.limit()
+        os.register_at_fork = register_at_fork
+        hello = {"scratch": walls.slots.base, "layers": walls.layers}
         channel.send(json.dumps(hello).encode())
-        Zygote(channel, config, walls).serve()
+        Zygote(channel, walls, stage).serve()

@@ -4,83 +4,35 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench import LIMITS, Bench, descendants, is_running, until_running, zygote_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rstar2.protocol.types import RunStatus, ToolResult
 from rstar2.sandbox import (
-    Rung,
+    BadCall,
     Sandbox,
     SandboxLimits,
     SandboxUnavailable,
     SandboxUnsupported,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
-
-LIMITS = SandboxLimits(memory_mib=256, output_bytes=10_000, file_mib=1, wall_factor=3, processes=4)
-
-
-class Bench:
-    """One sandbox that a whole module of tests shares."""
-
-    def __init__(self, runner: asyncio.Runner, sandbox: Sandbox) -> None:
-        self.runner = runner
-        self.sandbox = sandbox
-
-    def __call__(self, code: str, stdin: str = "", timeout: float = 2.0) -> ToolResult:
-        return self.runner.run(self.sandbox.run(textwrap.dedent(code), stdin, timeout))
-
-    def all(self, *codes: str) -> list[ToolResult]:
-        async def together() -> list[ToolResult]:
-            return list(await asyncio.gather(*map(self.sandbox.run, codes)))
-
-        return self.runner.run(together())
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Bench]:
-    with asyncio.Runner() as runner:
-        sandbox = Sandbox(LIMITS, slots=4)
-        runner.run(sandbox.__aenter__())
-        yield Bench(runner, sandbox)
-        runner.run(sandbox.__aexit__(None, None, None))
-
-
-def descendants(pid: int) -> set[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {int(child) for child in children}.union(*(descendants(int(c)) for c in children))
-
-
-def zygote_of(sandbox: Sandbox) -> int:
-    assert sandbox._zygote is not None
-    return sandbox._zygote.pid
-
-
-async def until_running(count: int, *zygotes: int) -> set[int]:
-    """Wait until these zygotes have ``count`` processes in flight, and say which."""
-    while len(found := set[int]().union(*map(descendants, zygotes))) < count:
-        await asyncio.sleep(0.01)
-    assert len(found) == count
-    return found
-
 
 class TestFourResults:
     def test_output(self, run: Bench) -> None:
         result = run("print(6 * 7)")
         assert (result.status, result.stdout) == (RunStatus.OK, "42\n")
-        assert (result.value, result.traceback, result.error_type) == ("", "", "")
-        assert result.cpu_seconds > 0
-        assert result.wall_seconds > 0
+        assert (result.value, result.stderr, result.error_type) == ("", "", "")
+        assert result.cpu > 0
+        assert result.duration > 0
 
     @pytest.mark.parametrize(
         ("code", "value"),
@@ -107,22 +59,22 @@ class TestFourResults:
         assert result.status is RunStatus.ERROR
         assert result.error_type == "JSONDecodeError"
         assert result.stdout == "before\n"
-        assert 'File "main.py", line 4, in f\n    return json.loads(x)' in result.traceback
-        assert result.traceback.count("File ") == 2
-        assert "json.decoder.JSONDecodeError: Expecting property name" in result.traceback
+        assert 'File "main.py", line 4, in f\n    return json.loads(x)' in result.stderr
+        assert result.stderr.count("File ") == 2
+        assert "json.decoder.JSONDecodeError: Expecting property name" in result.stderr
 
     def test_chained_errors_are_told_without_foreign_frames(self, run: Bench) -> None:
         result = run(
             "import json\ntry:\n    json.loads('{')\n"
             "except ValueError as error:\n    raise KeyError(1) from error"
         )
-        assert "direct cause" in result.traceback
-        assert result.traceback.count("File ") == result.traceback.count('File "main.py"') == 2
+        assert "direct cause" in result.stderr
+        assert result.stderr.count("File ") == result.stderr.count('File "main.py"') == 2
 
     def test_timeout(self, run: Bench) -> None:
         result = run("print('x', flush=True)\nwhile True: pass", timeout=0.3)
-        assert (result.status, result.stdout, result.traceback) == (RunStatus.TIMEOUT, "", "")
-        assert 0.3 <= result.cpu_seconds < 3
+        assert (result.status, result.stdout, result.stderr) == (RunStatus.TIMEOUT, "", "")
+        assert 0.3 <= result.cpu < 3
 
     def test_timeout_in_c_code(self, run: Bench) -> None:
         code = "import re\nre.match('(a+)+$', 'a' * 60 + 'b')"
@@ -130,17 +82,16 @@ class TestFourResults:
 
 
 class TestTimeLimits:
-    def test_waiting_ends_at_the_wall_backstop(self, run: Bench) -> None:
+    def test_sleeping_is_the_programs_time(self, run: Bench) -> None:
         result = run("import time\ntime.sleep(100)", timeout=0.2)
         assert result.status is RunStatus.TIMEOUT
-        assert result.cpu_seconds < 0.2
-        assert result.wall_seconds >= 0.2 * LIMITS.wall_factor
+        assert result.cpu < 0.2 <= result.duration
 
     def test_waiting_for_a_cpu_is_not_the_programs_time(self) -> None:
         busy = "import time\nwhile time.process_time() < 0.2: pass\nprint('done')"
 
         async def crowd() -> list[ToolResult]:
-            async with Sandbox(SandboxLimits(cpu_seconds=0.5, wall_factor=1), slots=8) as sandbox:
+            async with Sandbox(SandboxLimits(timeout=0.5), slots=8) as sandbox:
                 return list(await asyncio.gather(*[sandbox.run(busy) for _ in range(8)]))
 
         assert {result.stdout for result in asyncio.run(crowd())} == {"done\n"}
@@ -161,7 +112,7 @@ class TestExits:
         result = run(f"import sys\nprint(1)\nsys.exit({argument})")
         assert (result.status, result.error_type) == (RunStatus.ERROR, "SystemExit")
         assert result.stdout == "1\n"
-        assert result.traceback.endswith(f"SystemExit: {text}\n")
+        assert result.stderr.endswith(f"SystemExit: {text}\n")
 
     def test_a_crash_is_an_error_with_the_signals_name(self, run: Bench) -> None:
         result = run("import ctypes\nctypes.string_at(0)")
@@ -187,7 +138,7 @@ class TestExits:
     def test_too_much_memory(self, run: Bench, code: str) -> None:
         result = run(code)
         assert (result.status, result.error_type) == (RunStatus.ERROR, "MemoryError")
-        assert 'File "main.py", line 2' in result.traceback or "line 1" in result.traceback
+        assert 'File "main.py", line 2' in result.stderr or "line 1" in result.stderr
 
 
 class TestOddText:
@@ -204,8 +155,8 @@ class TestOddText:
     def test_bad_source_is_the_programs_error(self, run: Bench, code: str, text: str) -> None:
         result = run(code)
         assert (result.status, result.stdout) == (RunStatus.ERROR, "")
-        assert text in result.traceback
-        assert "Traceback" not in result.traceback
+        assert text in result.stderr
+        assert "Traceback" not in result.stderr
 
     @pytest.mark.parametrize("code", ["\ufeffprint('ä😀')", "if 1:\r\n  print('ä😀')\r\n"])
     def test_odd_but_good_source(self, run: Bench, code: str) -> None:
@@ -221,7 +172,7 @@ class TestOddText:
     def test_any_text_has_a_result(self, run: Bench, codes: list[str]) -> None:
         for code, result in zip(codes, run.all(*codes), strict=True):
             assert result.status in RunStatus, code
-            result.traceback.encode()
+            result.stderr.encode()
 
     def test_input_is_read_and_closed(self, run: Bench) -> None:
         code = "print(input()[::-1])\nimport sys\nprint(sys.stdin.read(), end='')"
@@ -243,7 +194,7 @@ class TestOutputLimits:
 
     def test_values_and_tracebacks_are_cut_in_the_middle(self, run: Bench) -> None:
         assert len(run("'x' * 10**6").value) < 10_100
-        told = run("class Last(Exception): pass\nraise Last('x' * 10**6 + 'end')").traceback
+        told = run("class Last(Exception): pass\nraise Last('x' * 10**6 + 'end')").stderr
         assert len(told) < 10_100
         assert told.startswith("Traceback")
         assert told.endswith("end\n")
@@ -265,7 +216,7 @@ class TestRepetition:
                 return await sandbox.run(textwrap.dedent(self.CODE))
 
         first, second, third = run(self.CODE), run(self.CODE), asyncio.run(elsewhere())
-        assert first.status is RunStatus.OK, first.traceback
+        assert first.status is RunStatus.OK, first.stderr
         assert first.stdout == second.stdout == third.stdout
 
     def test_a_seed_still_counts(self, run: Bench) -> None:
@@ -279,14 +230,14 @@ class TestRepetition:
     def test_addresses_are_hidden_and_numbers_are_not(self, run: Bench) -> None:
         assert run("print(object(), hex(2**40))").stdout == "<object object at 0x…> 0x10000000000\n"
         assert run("lambda: 0").value == "<function <lambda> at 0x…>"
-        assert "<object object at 0x…>" in run("raise ValueError(object())").traceback
+        assert "<object object at 0x…>" in run("raise ValueError(object())").stderr
 
     def test_no_path_of_the_machine_is_told(self, run: Bench) -> None:
         code = "import os, sys, json\nprint(os.getcwd(), json.__file__, sys.prefix, sys.executable)"
         words = run(code).stdout.split()
         assert words[0] == "/scratch"
         assert all(word.startswith("/python") for word in words[1:])
-        told = run("from math import nothing").traceback
+        told = run("from math import nothing").stderr
         assert "cannot import name 'nothing' from 'math'" in told
         assert sys.base_prefix not in told
 
@@ -313,12 +264,11 @@ class TestIsolation:
             print(os.listdir('.'))
             os.makedirs('a/b')
             open('a/b/c', 'w').write('1')
-            os.symlink('/', 'link')
             tempfile.NamedTemporaryFile(delete=False)
             os.chmod('a/b', 0); os.chmod('a', 0)
         """
         assert [run(code).stdout for _ in range(2)] == ["[]\n", "[]\n"]
-        assert run("import os\nprint(os.listdir('..'))").stdout.count("'") == 2
+        assert run("import os\nprint(os.listdir('..'))").error_type == "PermissionError"
 
     def test_no_call_finds_another(self, run: Bench) -> None:
         secret = os.urandom(8).hex()
@@ -336,41 +286,37 @@ class TestIsolation:
                     memory.seek(start)
                     assert secret.encode() not in memory.read(end - start)
 
-    def test_a_grandchild_neither_blocks_nor_survives(self, run: Bench) -> None:
-        result = run("""
-            import os, time
-            if os.fork() == 0:
-                os.setsid()
-                if os.fork() == 0:
-                    time.sleep(100)
-                os._exit(0)
-            print("parent")
-        """)
-        assert (result.status, result.stdout) == (RunStatus.OK, "parent\n")
-        assert result.wall_seconds < 50
+    def test_no_process_can_be_made_and_no_limit_raised(self, run: Bench) -> None:
+        for code in (
+            "import os\nos.fork()",
+            "import subprocess\nsubprocess.run(['true'])",
+            "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (10**6, 10**6))",
+        ):
+            assert run(code).error_type in ("PermissionError", "ValueError")
         assert descendants(zygote_of(run.sandbox)) == set()
 
-    def test_limits_cannot_be_raised_nor_processes_be_many(self, run: Bench) -> None:
-        code = "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (10**6, 10**6))"
-        assert run(code).error_type == "ValueError"
-        if run.sandbox.isolation.limits_processes:
-            assert run("import os\nwhile True: os.fork()").error_type == "BlockingIOError"
+    def test_threads_are_limited(self, run: Bench) -> None:
+        result = run("""
+            import threading, time
+            threading.stack_size(32768)
+            for n in range(500):
+                threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+        """)
+        assert (result.status, result.error_type) == (RunStatus.ERROR, "RuntimeError")
 
     def test_no_network_no_foreign_files_no_foreign_process(self, run: Bench) -> None:
-        if run.sandbox.isolation.rung is Rung.LIMITS:
-            pytest.skip(str(run.sandbox.isolation))
         here = os.getpid()
         for code, error in [
-            ("import socket\nsocket.create_connection(('127.0.0.1', 22), 1)", "OSError"),
-            (f"open({str(Path(__file__))!r})", "FileNotFoundError"),
-            ("open('/usr/x', 'w')", "OSError"),
-            (f"import os\nos.kill({here}, 9)", "ProcessLookupError"),
-            (f"import os\nos.kill({zygote_of(run.sandbox)}, 9)", "ProcessLookupError"),
-            ("import os\nos.setuid(0)", "OSError"),
+            ("import socket\nsocket.create_connection(('127.0.0.1', 22), 1)", "PermissionError"),
+            (f"open({str(Path(__file__))!r})", "FileNotFoundError PermissionError"),
+            ("open('/usr/x', 'w')", "PermissionError OSError"),
+            (f"import os\nos.kill({here}, 9)", "PermissionError"),
+            (f"import os\nos.kill({zygote_of(run.sandbox)}, 9)", "PermissionError"),
+            ("import os\nos.setuid(0)", "PermissionError"),
         ]:
             result = run(code)
             assert result.status is RunStatus.ERROR, code
-            assert result.error_type == error or "OSError" in error, result.traceback
+            assert result.error_type in error.split(), result.stderr
 
 
 class TestLife:
@@ -415,7 +361,9 @@ class TestLife:
                 call = asyncio.create_task(sandbox.run("import time\ntime.sleep(100)", timeout=9))
                 while not call.done():
                     await asyncio.sleep(0.05)
-                    with contextlib.suppress(FileNotFoundError):  # it is just being replaced
+                    with contextlib.suppress(
+                        FileNotFoundError, IndexError
+                    ):
                         if descendants(zygote_of(sandbox)):
                             os.kill(zygote_of(sandbox), signal.SIGKILL)
                 await call
@@ -444,7 +392,6 @@ class TestLife:
                 calls = [asyncio.create_task(box.run(code, timeout=60)) for box in (one, other)]
                 zygotes = {zygote_of(one), zygote_of(other)}
                 started = zygotes | await until_running(2, *zygotes)
-                assert len(list(tmp_path.iterdir())) == 2
             return started, await asyncio.gather(*calls, return_exceptions=True)
 
         import tempfile
@@ -465,7 +412,7 @@ class TestLife:
             async def main():
                 async with Sandbox() as sandbox:
                     call = asyncio.create_task(sandbox.run("while True: pass", timeout=60))
-                    print(sandbox._zygote.pid, flush=True)
+                    print(sandbox.zygote_pids[0], flush=True)
                     await call
             asyncio.run(main())
         """
@@ -480,7 +427,7 @@ class TestLife:
 
     def test_a_closed_sandbox_says_so_and_can_be_entered_again(self) -> None:
         async def twice() -> list[str]:
-            sandbox = Sandbox(LIMITS)
+            sandbox = Sandbox(LIMITS, slots=1)
             outputs = []
             for _ in range(2):
                 async with sandbox:
@@ -507,7 +454,7 @@ class TestPlaces:
     """The same answers for root, for an ordinary user, and where namespaces are refused."""
 
     SCRIPT = """
-        import asyncio, ctypes, json, os, sys
+        import ctypes, os, sys
         refuse = sys.argv[1] == "refuse"
         uid, gid = os.getuid(), os.getgid()
         if ctypes.CDLL(None).unshare(0x10000000) == 0:
@@ -516,11 +463,11 @@ class TestPlaces:
             open("/proc/self/gid_map", "w").write(f"1000 {gid} 1")
             if refuse:
                 open("/proc/sys/user/max_user_namespaces", "w").write("0")
-            os.execv(sys.executable, [sys.executable, "-c", sys.argv[2]])
-        print(json.dumps(None))
+            os.execv(sys.executable, [sys.executable, "-c", *sys.argv[2:]])
+        print("null")
     """
     BODY = """
-        import asyncio, json, os
+        import asyncio, json, os, sys
         from rstar2.sandbox import Sandbox, SandboxLimits
         PROGRAMS = [
             "print(1)",
@@ -528,14 +475,13 @@ class TestPlaces:
             "1 / 0",
             "while True: pass",
             "x = bytearray(10**9)",
-            "import os, time\\nif os.fork() == 0:\\n  os.setsid()\\n  if os.fork() == 0:"
-            " time.sleep(99)\\n  os._exit(0)\\nos.wait()\\nprint(2)",
-            "import os\\nos.fork()\\nwhile True: pass",
+            "import os\\nos.fork()",
         ]
         async def main():
-            async with Sandbox(SandboxLimits(memory_mib=256, wall_factor=2), slots=2) as box:
+            rung = sys.argv[1] if sys.argv[1:] else None
+            async with Sandbox(SandboxLimits(memory_mib=256), slots=2, isolation=rung) as box:
                 told = [await box.run(code, timeout=0.3) for code in PROGRAMS]
-                zygote = box._zygote.pid
+                zygote = box.zygote_pids[0]
                 left = open(f"/proc/{zygote}/task/{zygote}/children").read().split()
                 said = [(r.status, r.stdout, r.value, r.error_type) for r in told]
                 print(json.dumps([os.getuid(), str(box.isolation), said, left]))
@@ -547,24 +493,35 @@ class TestPlaces:
         ("error", "", "", "ZeroDivisionError"),
         ("timeout", "", "", ""),
         ("error", "", "", "MemoryError"),
-        ("ok", "2\n", "", ""),
-        ("timeout", "", "", ""),
+        ("error", "", "", "PermissionError"),
     )
 
-    @pytest.mark.parametrize(("mode", "rung"), [("allow", "namespaces"), ("refuse", "limits")])
+    @pytest.mark.parametrize(("mode", "rung"), [("allow", "strict"), ("refuse", "portable")])
     def test_ordinary_user(self, mode: str, rung: str) -> None:
+        uid, met, results, left = self.as_ordinary_user(mode)
+        assert (uid, left) == (1000, [])
+        assert met.startswith(rung), met
+        assert "strict refused: unshare: user namespaces" in met or mode == "allow"
+        assert [tuple(result) for result in results] == list(self.EXPECTED)
+
+    def test_none_must_be_asked_for_and_has_limits_all_the_same(self) -> None:
+        _, met, results, left = self.as_ordinary_user("refuse", "none")
+        assert (met, left) == ("none: resource limits", [])
+        assert [tuple(result) for result in results[:-1]] == list(self.EXPECTED[:-1])
+
+    def as_ordinary_user(self, mode: str, *arguments: str) -> tuple[int, str, list[object], object]:
         script, body = textwrap.dedent(self.SCRIPT), textwrap.dedent(self.BODY)
         done = subprocess.run(
-            [sys.executable, "-c", script, mode, body], capture_output=True, text=True, check=False
+            [sys.executable, "-c", script, mode, body, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
         if told is None:
             pytest.skip("this machine allows no user namespace to play an ordinary user in")
-        uid, met, results, left = told
-        assert (uid, left) == (1000, [])
-        assert met.startswith(rung), met
-        assert [tuple(result) for result in results] == list(self.EXPECTED)
+        return tuple(told)
 
     def test_another_system_is_refused_in_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "platform", "darwin")
@@ -573,7 +530,9 @@ class TestPlaces:
             async with Sandbox():
                 pass
 
-        with pytest.raises(SandboxUnsupported, match="needs Linux, this is darwin"):
+        with pytest.raises(
+            SandboxUnsupported, match="this is darwin, which has no namespaces, Landlock"
+        ):
             asyncio.run(enter())
 
 
@@ -582,26 +541,34 @@ class TestArguments:
         assert str(run.sandbox.isolation).startswith(run.sandbox.isolation.rung)
 
     @pytest.mark.parametrize(
-        "wrong", [{"memory_mib": 0}, {"wall_factor": 0.5}, {"cpu_seconds": -1}]
+        "wrong", [{"memory_mib": 0}, {"threads": -1}, {"timeout": float("inf")}]
     )
     def test_limits_must_make_sense(self, wrong: dict[str, int]) -> None:
         with pytest.raises(ValueError, match=next(iter(wrong))):
             SandboxLimits(**wrong)
 
-    @pytest.mark.parametrize("timeout", [0, -1.0, float("nan")])
-    def test_a_timeout_must_be_positive(self, run: Bench, timeout: float) -> None:
-        with pytest.raises(ValueError, match="positive"):
-            run("print(1)", timeout=timeout)
+    @pytest.mark.parametrize(
+        ("code", "stdin", "timeout", "text"),
+        [
+            (7, "", 1.0, "code is int: it must be a string"),
+            ("1", b"x", 1.0, "stdin is bytes: it must be a string"),
+            ("#" * 10_000_000, "", 1.0, "code has 10000000 characters: at most 1048576"),
+            ("1", "", 0, "timeout is 0: it must be positive"),
+            ("1", "", -1.0, "timeout is -1.0: it must be positive"),
+            ("1", "", float("nan"), "timeout is nan: it must be positive"),
+            ("1", "", "1", "timeout is '1': it must be a number of seconds"),
+        ],
+    )
+    def test_a_call_that_cannot_be_run_is_the_callers_mistake(
+        self, run: Bench, code: str, stdin: str, timeout: float, text: str
+    ) -> None:
+        with pytest.raises(BadCall, match=re.escape(text)):
+            run.runner.run(run.sandbox.run(code, stdin, timeout))
 
+    def test_a_scratch_must_be_a_file_system_of_its_own(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="not a file system of its own"):
+            Sandbox(scratch=tmp_path)
 
-def is_running(pid: int) -> bool:
-    """Whether ``pid`` lives; one that was killed may take a moment to go."""
-    for _ in range(100):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        if state == "Z":
-            return False
-        time.sleep(0.01)
-    return True
+    def test_none_is_a_name_and_others_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="weak"):
+            Sandbox(isolation="weak")

@@ -1,0 +1,68 @@
+"""The memory files of one call, and its result from what is left in them."""
+
+import os
+from types import TracebackType
+from typing import Self
+
+from rstar2.protocol.types import ToolResult
+from rstar2.sandbox.result import Files, Reply, Scrubber, read_result, read_text
+
+
+class CallFiles:
+    """Five files in memory: program, stdin, stdout, stderr, report.
+
+    They are made on entering and gone on leaving, so a call that waits holds none.
+
+    Attributes:
+        handles: Their descriptors, in that order.
+    """
+
+    def __init__(self, code: str, stdin: str) -> None:
+        self._texts = (code, stdin)
+        self.handles: list[int] = []
+
+    def __enter__(self) -> Self:
+        try:
+            for _ in range(5):
+                self.handles.append(os.memfd_create("call"))
+        except OSError:
+            self._close()
+            raise
+        self.fill(*self._texts)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for handle in self.handles:
+            os.close(handle)
+
+    def fill(self, code: str, stdin: str) -> None:
+        """Put the next program in; the others are emptied."""
+        for handle, text in zip(self.handles, (code, stdin, "", "", ""), strict=True):
+            os.ftruncate(handle, 0)
+            if text:
+                os.pwrite(handle, text.encode("utf-8", "surrogatepass"), 0)
+
+    def result(self, reply: Reply, limit: int, scrub: Scrubber, scratch: str) -> ToolResult:
+        """Judge the program by how it ended and by what it left.
+
+        Args:
+            reply: Its end.
+            limit: Bytes kept of each text.
+            scrub: Takes addresses and paths out.
+            scratch: The zygote's directory of scratches.
+        """
+        _, _, stdout, stderr, report = self.handles
+        files = Files.read(stdout, stderr, report, limit)
+        return read_result(reply, files, lambda text: scrub(text, scratch))
+
+    def fault(self) -> str:
+        """Why the program was not started, as the zygote wrote it."""
+        return read_text(self.handles[-1])

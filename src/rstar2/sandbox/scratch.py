@@ -1,0 +1,151 @@
+"""Where a call may write: one directory a slot, empty for every call.
+
+Runs in the zygote. On rung ``strict`` each is a file system of its own in memory; one that
+was written to is thrown away whole, so no depth, mode or number of files slows its end.
+"""
+
+import os
+from dataclasses import dataclass, field
+
+from rstar2.sandbox import kernel, root
+from rstar2.sandbox.limits import Rung
+from rstar2.sandbox.wire import ZygoteConfig
+
+MOST_CHILDREN = 256
+"""Calls in flight and sessions, of one zygote."""
+FILES_PER_SCRATCH = 2048
+BASE = "/scratch"
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place for one child.
+
+    Attributes:
+        number: Its byte in the page that says which programs have started.
+        directory: Its scratch and working directory.
+        rules: Landlock descriptor; -1 where there is none or it is not made yet.
+        changed: When the empty directory was last changed, ns; 0 before it stands.
+    """
+
+    number: int
+    directory: str
+    rules: int = -1
+    changed: int = 0
+
+
+@dataclass(slots=True)
+class Slots:
+    """The slots of a zygote; the one used last is given out first, while it is warm.
+
+    Attributes:
+        config: Of the zygote.
+        base: Directory that holds the scratch directories; on rung ``portable`` without a
+            scratch it is the empty directory where all programs run and none can write.
+        landlock: Whether the kernel has Landlock.
+    """
+
+    config: ZygoteConfig
+    base: str
+    landlock: bool
+    _free: list[Slot] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._free = [Slot(n, self._directory(n)) for n in reversed(range(MOST_CHILDREN))]
+
+    @property
+    def writable(self) -> bool:
+        """Whether programs have a scratch at all."""
+        return self.config.rung is not Rung.PORTABLE or bool(self.config.scratch)
+
+    def _directory(self, number: int) -> str:
+        return names(self.base)[number] if self.writable else self.base
+
+    def take(self) -> Slot:
+        """A slot that is ready.
+
+        Raises:
+            OSError: If none is free, or its directory cannot be made.
+        """
+        if not self._free:
+            raise OSError(f"more than {MOST_CHILDREN} children of one zygote")
+        slot = self._free.pop()
+        if not slot.changed:
+            try:
+                self._prepare(slot)
+            except BaseException:
+                self._free.append(slot)
+                raise
+        return slot
+
+    def _prepare(self, slot: Slot) -> None:
+        if self.config.rung is Rung.STRICT:
+            root.mount_scratch(slot.directory, self.config.scratch_bytes, FILES_PER_SCRATCH)
+        elif self.writable:
+            os.makedirs(slot.directory, 0o700, exist_ok=True)
+        if self.landlock:
+            writable = ["/dev/null", *([slot.directory] if self.writable else [])]
+            readable = [*root.python_paths(), *([] if self.writable else [self.base])]
+            slot.rules = kernel.landlock_ruleset(readable, writable)
+        slot.changed = os.stat(slot.directory).st_ctime_ns
+
+    def give_back(self, slot: Slot) -> None:
+        """Take back the slot of a child that is gone, and what it wrote."""
+        if self.writable and not self._untouched(slot):
+            self._discard(slot)
+        self._free.append(slot)
+
+    def _untouched(self, slot: Slot) -> bool:
+        """Whether the directory is as it was made: its contents, its mode, its dates."""
+        try:
+            same = os.stat(slot.directory).st_ctime_ns == slot.changed
+            return same and not os.listdir(slot.directory)
+        except PermissionError:
+            return False
+
+    def _discard(self, slot: Slot) -> None:
+        slot.changed = 0
+        if slot.rules >= 0:
+            os.close(slot.rules)
+            slot.rules = -1
+        if self.config.rung is Rung.STRICT:
+            kernel.unmount(slot.directory)
+        else:
+            remove_tree(slot.directory)
+
+    def remove(self) -> None:
+        """Remove the directories outside rung ``strict``, where they are the machine's."""
+        if self.config.rung is not Rung.STRICT:
+            remove_tree(self.base)
+
+
+def names(base: str) -> list[str]:
+    """The directories of all slots of one zygote."""
+    return [f"{base}/{number:03d}" for number in range(MOST_CHILDREN)]
+
+
+def remove_tree(top: str) -> None:
+    """Remove a directory, however deep it is and whatever modes its folders have.
+
+    Folders are moved up to the top before they are looked into, so that no path is long.
+    """
+    serial = 0
+    folders = [top]
+    while folders:
+        folder = folders[-1]
+        os.chmod(folder, 0o700)
+        inner = []
+        for entry in list(os.scandir(folder)):
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            inner.append(entry.path)
+        if not inner:
+            os.rmdir(folders.pop())
+            continue
+        for path in inner:
+            serial += 1
+            moved = f"{top}/.removed-{os.getpid()}-{serial}"
+            os.chmod(path, 0o700)
+            os.rename(path, moved)
+            folders.append(moved)
