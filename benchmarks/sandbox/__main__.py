@@ -18,6 +18,7 @@ from rich.console import Console
 from benchmarks.sandbox import code_judge, http, latency, load, report, throughput
 from rstar2.errors import UserError
 from rstar2.records import atomic_write
+from rstar2.records.files import make_folder
 from rstar2.sandbox import Sandbox, SandboxUnsupported, Tier
 
 
@@ -116,6 +117,8 @@ def benchmark(
     ] = None,
 ) -> None:
     """Measure the sandbox beside a cold python -c, its own fork, no jail, and code-judge."""
+    if json_file is not None:
+        make_folder(json_file.parent)  # now, not after minutes of measuring
     judge = None if checkout is None else code_judge.find(checkout, python)
     figures, sandbox = asyncio.run(measure(QUICK if quick else FULL, judge, Console(stderr=True)))
     bars = report.bars(sandbox.slots)
@@ -128,9 +131,9 @@ def benchmark(
             isolation=str(sandbox.isolation),
             rung=str(sandbox.isolation.rung),
         )
-        atomic_write(json_file, json.dumps(record).encode() + b"\n")
+        atomic_write(json_file, report.as_json(record))
     Console().print(report.table(figures, bars))
-    print(report.headline_line(figures, bars))
+    print(json.dumps(report.headline(figures, bars)))
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ its own, in front of a runner that runs nothing and answers at once: what is mea
 transport alone. Calls go through the real ``SandboxClient`` in this process, as many at once
 as a batch holds. The CPU of the callers, one task each, counts as the client's.
 
-A second line of the table has a runner whose answers come one after the other, each in a
-turn of the node's event loop of its own, so that no two share a write: the dearest case.
+In the rows "apart" the runner gives one answer after the other, in different turns of the
+node's event loop, so that no two share a write: the dearest case.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from rstar2.sandbox.state import Isolation, SandboxStats
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = (1, 8, 32)
-CALLS_A_ROUND = 3200
+REQUESTS_A_ROUND = 100
 PROGRAM = "from sympy import *\nx = symbols('x')\nprint(solve(x**2 - 5*x + 6, x))\n" * 6
 """Some 400 bytes, as a model's program."""
 ANSWER = ToolResult(RunStatus.OK, stdout="[2, 3]\n", duration=0.01234567, cpu=0.01134567)
@@ -75,27 +75,34 @@ class Cost:
 
 
 async def transport(rounds: int = 9) -> dict[str, float]:
-    """Measure the bars: batches of 32 in front of a runner that answers at once."""
+    """Measure batches of 1, 8 and 32 in front of a runner that answers at once.
+
+    Returns:
+        CPU milliseconds per call, by client and server and batch; the bar is
+        ``http_cpu_ms_batch32``, the larger of its two.
+    """
+    figures: dict[str, float] = {}
     with node("instant") as (url, pid):
-        cost = await measure(url, pid, 32, rounds)
-    return {
-        "http_client_cpu_ms_batch32": cost.client,
-        "http_server_cpu_ms_batch32": cost.server,
-        "http_cpu_ms_batch32": max(cost.client, cost.server),
-    }
+        for batch in BATCHES:
+            cost = await measure(url, pid, batch, rounds)
+            figures[f"http_client_cpu_ms_batch{batch}"] = cost.client
+            figures[f"http_server_cpu_ms_batch{batch}"] = cost.server
+    figures["http_cpu_ms_batch32"] = max(cost.client, cost.server)
+    return figures
 
 
 async def measure(url: str, pid: int, batch: int, rounds: int) -> Cost:
-    """Send batches one after the other through a client; the first round is not counted."""
+    """Send batches one after the other through a client; two rounds more warm both ends."""
     client_ms, server_ms = [], []
+    calls = REQUESTS_A_ROUND * batch
     async with SandboxClient([url]) as client:
-        for _ in range(rounds + 1):
+        for _ in range(rounds + 2):
             ours, theirs = time.process_time(), cpu_seconds_of(pid)
-            for _ in range(CALLS_A_ROUND // batch):
+            for _ in range(REQUESTS_A_ROUND):
                 await asyncio.gather(*(client.run(PROGRAM, "", 5.0) for _ in range(batch)))
-            client_ms.append((time.process_time() - ours) * 1e3 / CALLS_A_ROUND)
-            server_ms.append((cpu_seconds_of(pid) - theirs) * 1e3 / CALLS_A_ROUND)
-    return Cost(median(client_ms[1:]), median(server_ms[1:]))
+            client_ms.append((time.process_time() - ours) * 1e3 / calls)
+            server_ms.append((cpu_seconds_of(pid) - theirs) * 1e3 / calls)
+    return Cost(median(client_ms[2:]), median(server_ms[2:]))
 
 
 def cpu_seconds_of(pid: int) -> float:
@@ -127,11 +134,13 @@ async def _serve(kind: str) -> None:
 async def _report(console: Console) -> dict[str, float]:
     figures = await transport()
     table = Table("answers", "batch", "client", "node", title="CPU ms per call", box=None)
-    for kind in ("instant", "apart"):
-        with node(kind) as (url, pid):
-            for batch in BATCHES:
-                cost = await measure(url, pid, batch, rounds=5)
-                table.add_row(kind, str(batch), f"{cost.client:.4f}", f"{cost.server:.4f}")
+    for batch in BATCHES:
+        costs = (figures[f"http_{end}_cpu_ms_batch{batch}"] for end in ("client", "server"))
+        table.add_row("at once", str(batch), *(f"{cost:.4f}" for cost in costs))
+    with node("apart") as (url, pid):
+        for batch in BATCHES[1:]:
+            cost = await measure(url, pid, batch, rounds=9)
+            table.add_row("apart", str(batch), f"{cost.client:.4f}", f"{cost.server:.4f}")
     console.print(table)
     return figures
 

@@ -89,6 +89,12 @@ def make_record(figures: Figures, bars: Sequence[Bar], **facts: str | int | bool
     }
 
 
+def as_json(record: Mapping[str, Any]) -> bytes:
+    """Write a record with one key on each line, however long its list."""
+    lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in record.items())
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
 def headline(figures: Figures, bars: Sequence[Bar]) -> dict[str, Any]:
     """Give the figures that have bars, and the keys of the bars that are not met."""
     verdicts = {bar.key: bar.verdict(figures) for bar in bars}
@@ -99,11 +105,6 @@ def headline(figures: Figures, bars: Sequence[Bar]) -> dict[str, Any]:
             key for key, verdict in verdicts.items() if verdict is Verdict.NOT_MEASURED
         ],
     }
-
-
-def headline_line(figures: Figures, bars: Sequence[Bar]) -> str:
-    """Give the headline as one line of JSON."""
-    return json.dumps(headline(figures, bars))
 
 
 def table(figures: Figures, bars: Sequence[Bar]) -> Table:

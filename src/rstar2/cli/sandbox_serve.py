@@ -9,6 +9,7 @@ import ipaddress
 import os
 import re
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,10 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help=f"Holds what clients must show; else {TOKEN_VARIABLE}.")
     ] = None,
-    scratch: Annotated[Path | None, typer.Option(help="Folder for what programs write.")] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(help="File system of its own, for what programs write on rung portable."),
+    ] = None,
     memory_mib: Annotated[
         int, typer.Option(min=1, help="Memory of a program, MiB.")
     ] = SandboxLimits().memory_mib,
@@ -97,13 +101,17 @@ def serve(
     from rstar2.sandbox import Sandbox, SandboxUnavailable, SandboxUnsupported
 
     listening = Listening(host, port, queue, read_token(token_file), drain_seconds)
-    sandbox = Sandbox(
-        SandboxLimits(memory_mib=memory_mib),
-        slots=slots,
-        isolation=isolation,
-        tiers=tiers or tuple(Tier),
-        scratch=scratch,
-    )
+    limits = SandboxLimits(memory_mib=memory_mib)
+    try:
+        sandbox = Sandbox(
+            limits,
+            slots=slots,
+            isolation=isolation,
+            tiers=tiers or tuple(Tier),
+            scratch=scratch,
+        )
+    except ValueError as error:
+        raise ServeError(f"{error}: change that option or leave it out") from error
 
     async def run() -> None:
         with stop_on_signals() as stop:
@@ -168,7 +176,7 @@ async def serve_until(
         except OSError as error:
             raise ServeError(
                 f"cannot listen on {listening.host} port {listening.port} "
-                f"({error.strerror}): choose another --host or --port"
+                f"({_reason(error)}): choose another --host or --port"
             ) from error
         url = _url(*pages.addresses[0][:2])
         announce(f"ready: {url}, {runner.slots} slots, queue {listening.queue}, {runner.isolation}")
@@ -205,6 +213,12 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
 
 def _announce(line: str) -> None:
     print("rstar2 sandbox", line, flush=True)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return str(error.strerror)
+    return os.strerror(error.errno)
 
 
 def _url(host: str, port: int) -> str:

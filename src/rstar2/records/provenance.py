@@ -26,9 +26,11 @@ DECIDING_ROOMS = (
     "algorithm",
     "rollout",
     "training",
-    "sandbox",
 )
 """The rooms whose code decides a run's numbers."""
+
+DECIDING_FILES = ("sandbox/program.py", "sandbox/result.py")
+"""And what is told of a program. How it is started, held in and stopped decides none of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +120,12 @@ def working_tree(root: Path | None = None) -> tuple[str | None, bool | None]:
 
 
 def deciding_sources() -> list[Path]:
-    """List the files that decide a run's numbers, sorted: code and data of their rooms."""
+    """List the files that decide a run's numbers, sorted: code and data."""
     package = Path(rstar2.__file__).resolve().parent
+    rooms = (path for room in DECIDING_ROOMS for path in (package / room).rglob("*"))
     return sorted(
         path
-        for room in DECIDING_ROOMS
-        for path in (package / room).rglob("*")
+        for path in (*rooms, *(package / name for name in DECIDING_FILES))
         if path.is_file() and "__pycache__" not in path.parts
     )
 

@@ -1,6 +1,7 @@
 """The memory files of one call, and its result from what is left in them."""
 
 import os
+import tempfile
 from types import TracebackType
 from typing import Self
 
@@ -24,7 +25,7 @@ class CallFiles:
     def __enter__(self) -> Self:
         try:
             for _ in range(5):
-                self.handles.append(os.memfd_create("call"))
+                self.handles.append(_memory_file())
         except OSError:
             self._close()
             raise
@@ -66,3 +67,10 @@ class CallFiles:
     def fault(self) -> str:
         """Why the program was not started, as the zygote wrote it."""
         return read_text(self.handles[-1])
+
+
+def _memory_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("call")
+    with tempfile.TemporaryFile() as file:  # not on Linux
+        return os.dup(file.fileno())

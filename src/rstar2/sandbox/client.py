@@ -7,9 +7,9 @@ Calls wait in order. Each turn of the event loop gives those that wait to nodes 
 each to the less busy of two random ones, and sends what a node got as one request; nothing
 is delayed for it. A result is delivered when its line arrives.
 
-A call is sent again only when a node failed, never for what a program did. A node that
-fails several times in a row rests for a while, twice as long each time, and then gets one
-request to prove itself.
+A call is sent again only when a node failed, never for what a program did; it then travels
+alone, in case it is the reason. A node that fails three times in a row rests for a while,
+twice as long each time, and then gets a few calls to prove itself.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class _Node:
     rests_until: float = 0.0
 
     def room(self, now: float, per_node: int) -> int:
-        """Calls that it may get now; after its failures, those of one request."""
+        """Calls that it may get now; after a rest for its failures, one batch."""
         if now < self.rests_until:
             return 0
         if self.failures >= _FAILURES:
@@ -146,17 +146,22 @@ class _Request:
     node: _Node
     calls: dict[int | str, _Pending] = field(default_factory=dict)
     text: int = 0
+    alone: bool = False
     task: asyncio.Task[None] | None = None
 
     def has_room(self, call: _Pending) -> bool:
-        """Whether the call may join those that are here."""
-        text = self.text + len(call.code) + len(call.stdin)
-        return not self.calls or (len(self.calls) < MAX_CALLS and text <= _BATCH_TEXT)
+        """Whether the call may join those that are here; one that was lost travels alone."""
+        if not self.calls:
+            return True
+        if call.tries or self.alone or len(self.calls) == MAX_CALLS:
+            return False
+        return self.text + len(call.code) + len(call.stdin) <= _BATCH_TEXT
 
     def add(self, number: int, call: _Pending) -> None:
         """Puts a call in."""
         self.calls[number] = call
         self.text += len(call.code) + len(call.stdin)
+        self.alone = call.tries > 0
         self.node.outstanding += 1
         call.request = self
 

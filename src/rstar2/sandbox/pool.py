@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import Self
 
 from rstar2.protocol.types import ToolResult
 from rstar2.sandbox.calls import CallFiles
+from rstar2.sandbox.cold import run_cold
 from rstar2.sandbox.filter import compile_filter
 from rstar2.sandbox.fleet import Fleet
 from rstar2.sandbox.limits import (
@@ -25,6 +25,7 @@ from rstar2.sandbox.result import Reply, Scrubber, was_killed
 from rstar2.sandbox.session import Session
 from rstar2.sandbox.state import Isolation, SandboxStats
 from rstar2.sandbox.tiers import tier_for
+from rstar2.sandbox.turns import Turns
 from rstar2.sandbox.wire import Ending, Request, ZygoteConfig
 
 _LOST_SECONDS = 60.0
@@ -72,15 +73,17 @@ class Sandbox:
         if scratch is not None and not os.path.ismount(scratch):
             raise ValueError(f"Sandbox: scratch {scratch} is not a file system of its own")
         self.limits = limits or SandboxLimits()
-        self.slots = slots or _SLOTS_PER_CPU * len(os.sched_getaffinity(0))
+        self.slots = slots or _SLOTS_PER_CPU * _cpus()
         self._wanted = None if isolation is None else Rung(isolation)
         self._tiers = tuple(tiers)
         self._scratch = "" if scratch is None else str(scratch.resolve())
         self._scrub = Scrubber()
         self._isolation: Isolation | None = None
         self._fleets: dict[Tier, Fleet] = {}
-        self._turns = asyncio.Semaphore(self.slots)
+        self.turns = Turns(self.slots)
+        """Public for sessions."""
         self._number = 0
+        self._open = False
         self._stats = SandboxStats()
 
     @property
@@ -98,6 +101,10 @@ class Sandbox:
     @property
     def stats(self) -> SandboxStats:
         """Counts since it was entered; the object is live."""
+        self._stats.submitted = self.turns.asked
+        self._stats.queue_seconds = self.turns.seconds
+        self._stats.waiting = self.turns.waiting
+        self._stats.running = self.slots - self.turns.free
         self._stats.zygotes_started = sum(fleet.started for fleet in self._fleets.values())
         return self._stats
 
@@ -109,12 +116,9 @@ class Sandbox:
             SandboxUnavailable: If the zygote does not come up.
         """
         if sys.platform != "linux":
-            raise SandboxUnsupported(
-                f"this is {sys.platform}, which has no namespaces, Landlock, seccomp or memfd: "
-                "run it in a Linux container or virtual machine"
-            )
+            return self._enter_cold()
         self._stats = SandboxStats()
-        self._turns = asyncio.Semaphore(self.slots)
+        self.turns = Turns(self.slots)
         filter_program = b"" if self._wanted is Rung.NONE else compile_filter()
         rungs = (Rung.STRICT, Rung.PORTABLE) if self._wanted is None else (self._wanted,)
         refused: dict[Rung, str] = {}
@@ -126,10 +130,23 @@ class Sandbox:
                 refused[rung] = str(error)
             else:
                 self._isolation = Isolation(rung, zygote.layers, refused)
+                self._open = True
                 return self
         self._fleets = {}
         reasons = "; ".join(f"{rung}: {why}" for rung, why in refused.items())
         raise SandboxUnsupported(f"this machine does not allow the sandbox: {reasons}")
+
+    def _enter_cold(self) -> Self:
+        if self._wanted is not Rung.NONE:
+            raise SandboxUnsupported(
+                f"this is {sys.platform}, which has no namespaces, Landlock, seccomp or memfd: use "
+                'a Linux container, or Sandbox(isolation="none") for programs that you trust'
+            )
+        self._stats = SandboxStats()
+        self.turns = Turns(self.slots)
+        self._isolation = Isolation(Rung.NONE, ("a fresh process per call",))
+        self._open = True
+        return self
 
     async def __aexit__(
         self,
@@ -138,6 +155,7 @@ class Sandbox:
         trace: TracebackType | None,
     ) -> None:
         """Kill what still runs and remove what it wrote; calls that wait are told."""
+        self._open = False
         fleets, self._fleets = self._fleets, {}
         for fleet in fleets.values():
             await fleet.close()
@@ -160,14 +178,21 @@ class Sandbox:
             BadCall: If the call itself is wrong.
         """
         code, stdin, seconds = self.limits.check(code, stdin, timeout)
-        return await self.in_turn(lambda: self._run_once(code, stdin, seconds))
+        await self.turns.take()
+        return await self.with_turn(lambda: self._run_once(code, stdin, seconds))
 
     def session(self) -> Session:
-        """Programs that share their names; see ``rstar2.sandbox.session``."""
+        """Programs that share their names; see ``rstar2.sandbox.session``.
+
+        Raises:
+            SandboxUnsupported: Not on Linux.
+        """
+        if sys.platform != "linux":
+            raise SandboxUnsupported(f"sessions need Linux, this is {sys.platform}")
         return Session(self)
 
-    async def in_turn(self, attempt: Attempt) -> ToolResult:
-        """Wait for a slot, then try until the sandbox, not the program, has done its part.
+    async def with_turn(self, attempt: Attempt) -> ToolResult:
+        """Try until the sandbox, not the program, has done its part; then end the turn.
 
         A child that was killed from outside is tried once more; a second time it is the
         program's use of memory.
@@ -175,25 +200,15 @@ class Sandbox:
         Args:
             attempt: One try; raises ``ZygoteLost`` if it failed for the sandbox's sake.
         """
-        self._stats.submitted += 1
-        self._stats.waiting += 1
-        arrived = time.monotonic()
-        try:
-            await self._turns.acquire()
-        finally:
-            self._stats.waiting -= 1
-        self._stats.queue_seconds += time.monotonic() - arrived
-        self._stats.running += 1
         try:
             return await self._try(attempt)
         finally:
-            self._stats.running -= 1
-            self._turns.release()
+            self.turns.give_back()
 
     async def _try(self, attempt: Attempt) -> ToolResult:
         suspected = False
         for number in range(_RETRIES + 1):
-            if not self._fleets:
+            if not self._open:
                 raise SandboxUnavailable("the sandbox is closed: use `async with Sandbox() as ...`")
             try:
                 reply, result = await attempt()
@@ -214,6 +229,10 @@ class Sandbox:
         self._stats.cpu_seconds += result.cpu
 
     async def _run_once(self, code: str, stdin: str, seconds: float) -> tuple[Reply, ToolResult]:
+        if sys.platform != "linux":
+            with CallFiles(code, stdin) as files:
+                reply = await run_cold(files.handles, seconds, self.limits)
+                return reply, self.judge(reply, files, "/nowhere")
         zygote = await self._fleets[tier_for(code, self._tiers)].pick()
         with CallFiles(code, stdin) as files:
             patience = self.patience(seconds)
@@ -262,5 +281,12 @@ class Sandbox:
             output_bytes=limits.output_bytes,
             filter=filter_program.hex() if rung is not Rung.NONE else "",
         )
-        most = max(1, len(os.sched_getaffinity(0)) // 2)
+        most = max(1, _cpus() // 2)
         return Fleet(config, most, calls_each=2 * _SLOTS_PER_CPU)
+
+
+def _cpus() -> int:
+    """CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

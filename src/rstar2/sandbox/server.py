@@ -14,7 +14,6 @@ a token, and a request from a web page is refused. ``/health`` needs no token.
 """
 
 import asyncio
-import contextlib
 import hmac
 import logging
 import math
@@ -112,11 +111,12 @@ class SandboxService:
 
     async def finish(self, seconds: float) -> None:
         """Wait until no call is unfinished; hang up on those that are after so many seconds."""
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self._idle.wait(), seconds)
-        for stream in self._streams.values():
-            if stream is not None:
-                stream.cancel()
+        except TimeoutError:
+            for stream in self._streams.values():
+                if stream is not None:
+                    stream.cancel()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

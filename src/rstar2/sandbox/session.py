@@ -81,7 +81,8 @@ class Session:
         """
         cell = Cell(*self._sandbox.limits.check(code, stdin, timeout))
         async with self._lock:
-            return await self._sandbox.in_turn(lambda: self._run(cell))
+            await self._sandbox.turns.take()
+            return await self._sandbox.with_turn(lambda: self._run(cell))
 
     async def _run(self, cell: Cell) -> tuple[Reply, ToolResult]:
         try:

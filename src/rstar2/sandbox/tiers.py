@@ -56,7 +56,8 @@ _NEEDS = {"numpy": Tier.SYMPY, "sympy": Tier.SYMPY, "scipy": Tier.FULL}
 def tier_for(code: str, allowed: Collection[Tier]) -> Tier:
     """The smallest allowed tier that has loaded what ``code`` imports, or the largest.
 
-    Judged from the text alone: a wrong guess costs time, never a different answer.
+    Judged from the text alone: a wrong guess costs time. It changes no answer, except of
+    unseeded randomness, from which a late import draws.
     """
     order = list(Tier)
     needed = {_NEEDS[name] for name in _IMPORTS.findall(code)}

@@ -1,6 +1,7 @@
 """The benchmark's own claims: what a bar says, what a program answers, what is counted."""
 
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -34,6 +35,13 @@ def test_the_headline_names_what_is_missed_and_what_is_not_measured(benchmark):
     bars = (report.Bar("a", 1, ""), report.Bar("b", 1, ""), report.Bar("c", 1, ""))
     headline = report.headline({"a": 0.5, "b": 1.00001, "extra": 3.0}, bars)
     assert headline == {"a": 0.5, "b": 1.0, "missed": ["b"], "not_measured": ["c"]}
+
+
+def test_a_record_is_json_with_one_key_on_each_line(benchmark):
+    record = {"rate": 4.0, "latency_ms": [1.0, 2.5], "provenance": {"commit": None}}
+    written = benchmark("report").as_json(record)
+    assert json.loads(written) == record
+    assert written.count(b"\n") == len(record) + 2
 
 
 def test_descriptors_are_held_against_the_slots(benchmark):

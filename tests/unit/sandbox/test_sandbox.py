@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import textwrap
 from pathlib import Path
 
@@ -523,17 +524,40 @@ class TestPlaces:
             pytest.skip("this machine allows no user namespace to play an ordinary user in")
         return tuple(told)
 
-    def test_another_system_is_refused_in_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.fixture
+    def elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """This system without what macOS has not."""
+        sysconfig.get_paths()
         monkeypatch.setattr(sys, "platform", "darwin")
+        monkeypatch.delattr(os, "memfd_create")
+        monkeypatch.delattr(os, "sched_getaffinity")
 
+    @pytest.mark.usefixtures("elsewhere")
+    def test_another_system_is_refused_with_what_it_lacks(self) -> None:
         async def enter() -> None:
             async with Sandbox():
                 pass
 
-        with pytest.raises(
-            SandboxUnsupported, match="this is darwin, which has no namespaces, Landlock"
-        ):
+        with pytest.raises(SandboxUnsupported, match="this is darwin, which has no namespaces"):
             asyncio.run(enter())
+
+    @pytest.mark.usefixtures("elsewhere")
+    def test_on_another_system_none_runs_each_program_in_a_fresh_process(self) -> None:
+        codes = ["print(1)", "1 + 1", "print(input())\n1 / 0", "while True: pass"]
+
+        async def run() -> list[ToolResult]:
+            async with Sandbox(isolation="none") as sandbox:
+                with pytest.raises(SandboxUnsupported, match="sessions need Linux"):
+                    sandbox.session()
+                return [await sandbox.run(code, "in", timeout=0.5) for code in codes]
+
+        told = [(r.status, r.stdout, r.value, r.error_type) for r in asyncio.run(run())]
+        assert told == [
+            ("ok", "1\n", "", ""),
+            ("ok", "", "2", ""),
+            ("error", "in\n", "", "ZeroDivisionError"),
+            ("timeout", "", "", ""),
+        ]
 
 
 class TestArguments:

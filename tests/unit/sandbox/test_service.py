@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import importlib
 import io
 import itertools
 import json
@@ -495,13 +496,7 @@ async def test_a_line_without_an_end_is_not_read_for_ever() -> None:
 
 # --- the command --------------------------------------------------------------------------
 
-COMMAND = [
-    sys.executable,
-    "-c",
-    "from rstar2.cli import main, app, sandbox; app.add_typer(sandbox.app, name='sandbox') ; main()",
-    "sandbox",
-    "serve",
-]
+COMMAND = [sys.executable, "-c", "from rstar2.cli import main; main()", "sandbox", "serve"]
 
 
 def refused(*options: str) -> str:
@@ -518,9 +513,11 @@ def refused(*options: str) -> str:
 def test_what_keeps_the_command_from_serving_is_one_line(tmp_path: Path) -> None:
     assert "give --token-file" in refused("--host", "0.0.0.0")
     assert "cannot read the token file" in refused("--token-file", str(tmp_path / "none"))
+    assert "is not a file system of its own" in refused("--scratch", str(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"cannot listen on 127.0.0.1 port {port}" in refused("--port", str(port))
+        in_use = f"cannot listen on 127.0.0.1 port {port} (Address already in use)"
+        assert in_use in refused("--port", str(port))
 
 
 @contextmanager
@@ -565,3 +562,19 @@ def test_the_command_runs_programs_and_ends_in_good_order(tmp_path: Path) -> Non
             assert process.stdout.readline().startswith("rstar2 sandbox draining: 1 calls left")
             assert json.loads(response.readline())["result"]["stdout"] == "begun\ndone\n"
         assert process.wait(20) == 0
+
+
+# --- what it costs ------------------------------------------------------------------------
+
+
+def test_the_benchmark_measures_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3])
+    http = importlib.import_module("benchmarks.sandbox.http")
+    monkeypatch.setattr(http, "REQUESTS_A_ROUND", 10)
+    figures = asyncio.run(http.transport(rounds=1))
+    ends = [figures.pop(f"http_{end}_cpu_ms_batch32") for end in ("client", "server")]
+    assert figures.pop("http_cpu_ms_batch32") == max(ends)
+    assert sorted(figures) == [
+        f"http_{end}_cpu_ms_batch{n}" for end in ("client", "server") for n in (1, 8)
+    ]
+    assert min(*figures.values(), *ends) > 0

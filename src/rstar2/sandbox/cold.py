@@ -1,0 +1,80 @@
+"""Rung ``none`` on systems other than Linux: every program in a fresh interpreter.
+
+macOS has no namespaces, Landlock, seccomp, memfd or parent-death signal, so there are no
+warm zygotes and no walls: a program can read and write what its user can. For programs that
+are trusted: ``Sandbox(isolation="none")``.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rstar2.sandbox.limits import SandboxLimits
+from rstar2.sandbox.result import Reply
+from rstar2.sandbox.wire import Ending
+
+_BOOT = """
+import os, resource, sys, types
+for name in ("rstar2", "rstar2.sandbox"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [sys.argv[1]]
+from rstar2.sandbox import program
+code, report, limit, *limits = map(int, sys.argv[2:])
+for kind, value in zip(("RLIMIT_CPU", "RLIMIT_FSIZE", "RLIMIT_NOFILE"), limits):
+    resource.setrlimit(getattr(resource, kind), (value, value))
+program.repeat_randomness()
+program.keep_reserve()
+stage = program.set_stage()
+source = os.pread(code, os.fstat(code).st_size, 0)
+os._exit(program.run_as_main(stage, source, report, limit))
+"""
+_FLAGS = ("-s", "-P", "-B", "-X", "utf8")
+
+
+async def run_cold(handles: list[int], seconds: float, limits: SandboxLimits) -> Reply:
+    """Run the program in the first of these files, see ``CallFiles``; its time is wall time.
+
+    Args:
+        handles: Descriptors of program, stdin, stdout, stderr and report.
+        seconds: When it is killed, with what it has started.
+        limits: Of its output and files.
+    """
+    code, stdin, stdout, stderr, report = handles
+    numbers = (code, report, limits.output_bytes, int(seconds) + 2, limits.file_mib << 20)
+    command = [sys.executable, *_FLAGS, "-c", _BOOT, str(Path(__file__).parent)]
+    command += [str(number) for number in (*numbers, limits.open_files)]
+    with tempfile.TemporaryDirectory(prefix="rstar2-cold-") as scratch:
+        start = time.monotonic()
+        process = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(code, report),
+            cwd=scratch,
+            env={"PATH": os.defpath, "PYTHONHASHSEED": "0", "HOME": ".", "TMPDIR": "."},
+            start_new_session=True,
+        )
+        ending = Ending.EXITED
+        waiting = asyncio.ensure_future(asyncio.to_thread(os.wait4, process.pid, 0))
+        try:
+            await asyncio.wait([waiting], timeout=seconds)
+            if not waiting.done():
+                ending = Ending.OUT_OF_TIME
+        finally:
+            if not waiting.done():
+                os.killpg(process.pid, signal.SIGKILL)
+                await waiting
+        _, status, usage = await waiting
+        process.returncode = os.waitstatus_to_exitcode(status)
+        return Reply(ending, status, _cpu(usage), time.monotonic() - start)
+
+
+def _cpu(usage: resource.struct_rusage) -> float:
+    return usage.ru_utime + usage.ru_stime
