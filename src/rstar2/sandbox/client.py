@@ -18,7 +18,6 @@ import random
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -31,11 +30,10 @@ from rstar2.sandbox.messages import (
     Call,
     FaultKind,
     MessageError,
-    decode_answers,
-    decode_refusal,
-    encode,
-    join_batch,
-    whole_lines,
+    NodeTrouble,
+    encode_batch,
+    read_answers,
+    refusal,
 )
 
 _BATCH_TEXT = 1 << 18
@@ -45,19 +43,14 @@ _TRIES = 4
 """Times that nodes which are well may lose the same call before its caller is told."""
 _FAILURES = 3
 """In a row, before a node rests."""
-_FIRST_REST = 0.5
-_LONGEST_REST = 15.0
-_LONGEST_BUSY = 60.0
-"""Of what a node may ask for, seconds."""
+_FIRST_REST, _LONGEST_REST = 0.5, 15.0
 _CONNECT_SECONDS = 5.0
 _SILENT_SECONDS = 20.0
 """Without a byte from a node, which sends an empty line every 5 s, before it counts as lost."""
 _REFUSAL_BYTES = 4096
 _CLOSED = "the client is closed: use `async with SandboxClient(urls) as sandbox`"
-_TICK = 0.001
-"""A timer may come early by the clock's resolution."""
-_LIMITS = SandboxLimits()
-"""Those of a node; it looks again."""
+_TICK = 0.001  # a timer may come early by the clock's resolution
+_LIMITS = SandboxLimits()  # a node looks again at its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +68,6 @@ class ClientStats:
     ejections: int
     waiting: int
     outstanding: Mapping[str, int]
-
-
-class NodeTrouble(Exception):
-    """A node failed, not a program.
-
-    Attributes:
-        ill: Whether it speaks against the node.
-        lost: Whether the node had taken the calls, so that one of them may be the reason.
-        rest: Seconds for which the node asks to be left alone.
-    """
-
-    def __init__(
-        self, reason: str, *, ill: bool = True, lost: bool = True, rest: float = 0.0
-    ) -> None:
-        super().__init__(reason)
-        self.ill = ill
-        self.lost = lost
-        self.rest = rest
 
 
 @dataclass(slots=True, eq=False)
@@ -123,11 +98,10 @@ class _Node:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A call whose caller waits."""
+    """A call of so many characters, whose caller waits since then."""
 
-    code: str
-    stdin: str
-    timeout: float | None
+    call: Call
+    text: int
     answer: asyncio.Future[ToolResult]
     since: float
     tries: int = 0
@@ -155,33 +129,30 @@ class _Request:
             return True
         if call.tries or self.alone or len(self.calls) == MAX_CALLS:
             return False
-        return self.text + len(call.code) + len(call.stdin) <= _BATCH_TEXT
+        return self.text + call.text <= _BATCH_TEXT
 
-    def add(self, number: int, call: _Pending) -> None:
+    def add(self, call: _Pending) -> None:
         """Puts a call in."""
-        self.calls[number] = call
-        self.text += len(call.code) + len(call.stdin)
+        self.calls[call.call.id] = call
+        self.text += call.text
         self.alone = call.tries > 0
         self.node.outstanding += 1
         call.request = self
 
-    def take(self, number: int | str) -> _Pending:
+    def take(self, name: int | str) -> _Pending:
         """Takes a call out."""
-        call = self.calls.pop(number)
+        call = self.calls.pop(name)
         self.node.outstanding -= 1
         call.request = None
         return call
 
     def take_all(self) -> list[_Pending]:
         """Takes all calls out."""
-        return [self.take(number) for number in list(self.calls)]
+        return [self.take(name) for name in list(self.calls)]
 
 
 class SandboxClient:
-    """Runs programs on sandbox nodes, many at once.
-
-    Use it as ``async with SandboxClient(urls) as sandbox``; it belongs to the event loop
-    that entered it.
+    """Runs programs on sandbox nodes, many at once, from the event loop that entered it.
 
     Args:
         urls: Addresses of the nodes, as ``http://10.0.0.1:8750``.
@@ -205,10 +176,8 @@ class SandboxClient:
         if not self._nodes:
             raise ValueError("SandboxClient: there are no urls: give one at least")
         if per_node < 1 or not patience > 0:
-            raise ValueError(
-                f"SandboxClient: per_node is {per_node} and patience {patience}: "
-                "both must be positive"
-            )
+            values = f"per_node is {per_node}, patience {patience}"
+            raise ValueError(f"SandboxClient: {values}: both must be positive")
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -216,9 +185,9 @@ class SandboxClient:
         self._patience = patience
         self._session: aiohttp.ClientSession | None = None
         self._waiting: deque[_Pending] = deque()
-        self._requests: set[_Request] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._scheduled = False
-        self._watch: asyncio.TimerHandle | None = None
+        self._next_look = 0.0
         self._out_since: float | None = None
         self._number = 0
         self._retries = 0
@@ -242,20 +211,12 @@ class SandboxClient:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Gives up what is unfinished, here and on the nodes."""
         session, self._session = self._session, None
-        if self._watch is not None:
-            self._watch.cancel()
-        tasks = [request.task for request in self._requests if request.task is not None]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for call in self._waiting:
             call.fail(SandboxUnavailable(_CLOSED))
         self._waiting.clear()
@@ -278,17 +239,14 @@ class SandboxClient:
         code, stdin, seconds = _LIMITS.check(code, stdin, timeout)
         if self._session is None:
             raise SandboxUnavailable(_CLOSED)
-        call = _Pending(
-            code,
-            stdin,
-            None if timeout is None else seconds,
-            self._loop.create_future(),
-            self._loop.time(),
-        )
+        self._number += 1
+        message = Call(self._number, code, stdin, None if timeout is None else seconds)
+        answer: asyncio.Future[ToolResult] = self._loop.create_future()
+        call = _Pending(message, len(code) + len(stdin), answer, self._loop.time())
         self._waiting.append(call)
         self._schedule()
         try:
-            return await call.answer
+            return await answer
         except asyncio.CancelledError:
             request = call.request
             if request and request.task and all(o.answer.done() for o in request.calls.values()):
@@ -315,8 +273,7 @@ class SandboxClient:
             if not requests[node].has_room(call):
                 self._send(requests[node])
                 requests[node] = _Request(node)
-            self._number += 1
-            requests[node].add(self._number, call)
+            requests[node].add(call)
             room[node] -= 1
             if not room[node]:
                 nodes.remove(node)
@@ -327,13 +284,17 @@ class SandboxClient:
             self._give_up(now, self._out_since)
 
     def _send(self, request: _Request) -> None:
-        request.task = self._loop.create_task(self._deliver(request))
-        self._requests.add(request)
-        request.task.add_done_callback(lambda task: self._end(request, task))
+        request.task = task = self._loop.create_task(self._deliver(request))
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._end(request, task))
 
     async def _deliver(self, request: _Request) -> None:
         try:
             await self._exchange(request)
+            return
+        except SandboxUnavailable as error:  # another node, or another time, would not help
+            for call in request.take_all():
+                call.fail(SandboxUnavailable(f"{request.node.url} refused the calls with {error}"))
             return
         except NodeTrouble as error:
             trouble = error
@@ -345,7 +306,7 @@ class SandboxClient:
 
     def _end(self, request: _Request, task: asyncio.Task[None]) -> None:
         """Leaves no caller waiting, whatever ended the request."""
-        self._requests.discard(request)
+        self._tasks.discard(task)
         defect = None if task.cancelled() else task.exception()
         for call in request.take_all():
             call.fail(defect or SandboxUnavailable(_CLOSED))
@@ -353,34 +314,20 @@ class SandboxClient:
 
     async def _exchange(self, request: _Request) -> None:
         """Sends a request and delivers its answers as their lines come."""
-        assert self._session is not None
-        body = join_batch(
-            encode(Call(number, call.code, call.stdin, call.timeout))
-            for number, call in request.calls.items()
-        )
+        if self._session is None:  # closed meanwhile
+            return
+        body = encode_batch(call.call for call in request.calls.values())
         data = body if len(body) <= _LARGE_BODY else io.BytesIO(body)  # sent in pieces
         url = f"{request.node.url}/run"
         async with self._session.post(url, data=data, allow_redirects=False) as response:
             if response.status != 200:
-                await self._refused(request, response)
-                return
-            async for lines in whole_lines(response.content.iter_any()):
-                for answer in decode_answers(lines):
+                said = await response.content.read(_REFUSAL_BYTES)
+                raise refusal(response.status, response.headers.get("Retry-After"), said)
+            async for answers in read_answers(response.content.iter_any()):
+                for answer in answers:
                     self._settle(request, answer)
         if request.calls:
             raise NodeTrouble(f"its answer ended without {len(request.calls)} of the calls")
-
-    async def _refused(self, request: _Request, response: aiohttp.ClientResponse) -> None:
-        said = f"{response.status}: {decode_refusal(await response.content.read(_REFUSAL_BYTES))}"
-        rest = _seconds(response.headers.get("Retry-After", ""))
-        if response.status == 429:
-            raise NodeTrouble(said, ill=False, lost=False, rest=rest or 1.0)
-        if response.status == 503:
-            raise NodeTrouble(said, lost=False, rest=rest)
-        if response.status >= 500:
-            raise NodeTrouble(said)
-        for call in request.take_all():
-            call.fail(SandboxUnavailable(f"{request.node.url} refused the calls with {said}"))
 
     def _settle(self, request: _Request, answer: Answer) -> None:
         result, fault = answer.result, answer.error
@@ -417,8 +364,8 @@ class SandboxClient:
         for call in reversed(calls):
             call.tries += trouble.lost and node.failures < _FAILURES
             if call.tries == _TRIES:
-                last = f"{node.url} ({trouble})"
-                call.fail(SandboxUnavailable(f"the call was lost {_TRIES} times, last by {last}"))
+                reason = f"the call was lost {_TRIES} times, last by {node.url} ({trouble})"
+                call.fail(SandboxUnavailable(reason))
             elif not call.answer.done():
                 self._retries += 1
                 self._waiting.appendleft(call)
@@ -429,16 +376,13 @@ class SandboxClient:
         while self._waiting:
             due = max(self._waiting[0].since, out_since) + self._patience
             if due > now:
-                if self._watch is None:
-                    self._watch = self._loop.call_at(due + _TICK, self._look_again)
+                if due != self._next_look:
+                    self._next_look = due
+                    self._loop.call_at(due + _TICK, self._schedule)
                 return
             nodes = "; ".join(f"{node.url} ({node.reason})" for node in self._nodes)
             reason = f"no sandbox node was well for {self._patience:g} s: {nodes}"
             self._waiting.popleft().fail(SandboxUnavailable(reason))
-
-    def _look_again(self) -> None:
-        self._watch = None
-        self._schedule()
 
 
 def _less_busy(nodes: list[_Node]) -> _Node:
@@ -454,7 +398,3 @@ def _checked(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"SandboxClient: {url!r} is no address: write it as http://host:8750")
     return url.rstrip("/")
-
-
-def _seconds(retry_after: str) -> float:
-    return min(float(retry_after), _LONGEST_BUSY) if retry_after.isdecimal() else 0.0

@@ -1,4 +1,8 @@
-"""The zygotes of one tier: started when needed, chosen by load, replaced when they die."""
+"""The zygotes of one tier: started when needed, chosen by load, replaced when they die.
+
+A zygote forks one child at a time, which takes it as long as the child's own work for a small
+program; so there is one for every CPU, once there is work for it.
+"""
 
 import asyncio
 
@@ -12,13 +16,11 @@ class Fleet:
     Args:
         config: What each is started with.
         most: How many there may be.
-        calls_each: Calls in flight at one zygote before another is started.
     """
 
-    def __init__(self, config: ZygoteConfig, most: int, calls_each: int) -> None:
+    def __init__(self, config: ZygoteConfig, most: int) -> None:
         self._config = config
         self._most = most
-        self._calls_each = calls_each
         self._members: list[ZygoteProcess] = []
         self._starting: asyncio.Task[ZygoteProcess] | None = None
         self.started = 0
@@ -38,8 +40,8 @@ class Fleet:
         """
         members = self.members
         least = min(members, key=lambda zygote: zygote.load, default=None)
-        crowded = least is None or least.load >= self._calls_each
-        if crowded and len(members) < self._most and self._starting is None:
+        busy = least is None or least.load > 0
+        if busy and len(members) < self._most and self._starting is None:
             self._starting = asyncio.create_task(self._start())
         if least is None:
             assert self._starting is not None

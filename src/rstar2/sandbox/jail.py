@@ -126,6 +126,11 @@ class Jail:
             os.killpg(pid, signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)
 
+    def kill_group(self, pid: int) -> None:
+        """Kill what the ended, unreaped child ``pid`` started: on rung ``none`` alone it could."""
+        if self.config.rung is Rung.NONE:
+            self.kill(pid)
+
     def kill_orphans(self, children: Iterable[int]) -> None:
         """Kill what ended calls left behind: every child of ours not in ``children``."""
         if self.config.rung is not Rung.NONE:

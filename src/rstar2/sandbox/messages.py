@@ -3,7 +3,8 @@
 A request is one batch, ``{"calls": [{"id": 0, "code": "print(1)"}, …]}``. Its answer is a
 line for each call, in the order in which they end: ``{"id": 0, "result": {…}}`` or
 ``{"id": 0, "error": {"kind": "bad_call", "message": "…"}}``. An empty line means "still
-here". A request that is refused as a whole is answered by ``{"error": "…"}``.
+here". A request that is refused as a whole is answered by ``{"error": "…"}`` and a status:
+429 if the queue is full, 503 if the node is stopping.
 
 msgspec reads and writes all of it. It refuses lone surrogates, which programs of a model do
 contain: such texts, and numbers that only Python's reader knows (``NaN``), go through the
@@ -19,6 +20,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from rstar2.protocol.types import ToolResult
+from rstar2.sandbox.limits import SandboxUnavailable
 
 MAX_CALLS = 64
 """Calls in a batch."""
@@ -26,12 +28,32 @@ BODY_BYTES = 32 << 20
 """Longest request."""
 LINE_BYTES = 8 << 20
 """Longest line of an answer."""
+_SHOWN = 200
+_LONGEST_REST = 60.0
 
 Message = TypeVar("Message")
 
 
 class MessageError(ValueError):
     """A request or an answer that is none; the message says where and why."""
+
+
+class NodeTrouble(Exception):
+    """A node failed, not a program.
+
+    Attributes:
+        ill: Whether it speaks against the node.
+        lost: Whether the node had taken the calls, so that one of them may be the reason.
+        rest: Seconds for which the node asks to be left alone.
+    """
+
+    def __init__(
+        self, reason: str, *, ill: bool = True, lost: bool = True, rest: float = 0.0
+    ) -> None:
+        super().__init__(reason)
+        self.ill = ill
+        self.lost = lost
+        self.rest = rest
 
 
 class FaultKind(StrEnum):
@@ -100,9 +122,9 @@ def encode(message: msgspec.Struct) -> bytes:
         return json.dumps(msgspec.to_builtins(message)).encode()
 
 
-def join_batch(calls: Iterable[bytes]) -> bytes:
-    """The request of calls that are encoded already."""
-    return b'{"calls":[' + b",".join(calls) + b"]}"
+def encode_batch(calls: Iterable[Call]) -> bytes:
+    """A request; one call with lone surrogates does not slow the others down."""
+    return b'{"calls":[' + b",".join(map(encode, calls)) + b"]}"
 
 
 def decode_batch(body: bytes) -> list[Call]:
@@ -129,29 +151,42 @@ def decode_answers(lines: bytes) -> list[Answer]:
         return [_decode(_ANSWER, line, Answer) for line in lines.split(b"\n") if line]
 
 
-async def whole_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The lines of a stream as they come: each piece ends where a line does.
+async def read_answers(chunks: AsyncIterable[bytes]) -> AsyncIterator[list[Answer]]:
+    """The answers of a stream, as soon as their lines are whole.
 
     Raises:
-        MessageError: If a line is longer than ``LINE_BYTES``.
+        MessageError: If a line is no answer, or longer than ``LINE_BYTES``.
     """
     start: list[bytes] = []
     async for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:
-            yield b"".join([*start, chunk[:end]])
+            yield decode_answers(b"".join([*start, chunk[:end]]))
             start.clear()
         start.append(chunk[end:])
         if sum(map(len, start)) > LINE_BYTES:
             raise MessageError(f"a line of the answer is longer than {LINE_BYTES} bytes")
 
 
-def decode_refusal(body: bytes) -> str:
-    """Why a request was refused; from another server, the start of what it said."""
+def refusal(status: int, retry_after: str | None, body: bytes) -> Exception:
+    """What it means that a request was refused as a whole.
+
+    Returns:
+        ``NodeTrouble``, or ``SandboxUnavailable`` if the node is well and will not take what
+        this client sends, as without its token.
+    """
     try:
-        return _decode(_REFUSAL, body, Refusal).error
-    except MessageError:
-        return " ".join(body.decode(errors="replace").split())[:200]
+        said = f"{status}: {_decode(_REFUSAL, body, Refusal).error}"
+    except MessageError:  # of a proxy, perhaps
+        said = f"{status}: {' '.join(body.decode(errors='replace').split())[:_SHOWN]}"
+    rest = 0.0
+    if retry_after is not None and retry_after.isdecimal():
+        rest = min(float(retry_after), _LONGEST_REST)
+    if status == 429:
+        return NodeTrouble(said, ill=False, lost=False, rest=rest or 1.0)
+    if status == 503:
+        return NodeTrouble(said, lost=False, rest=rest)
+    return NodeTrouble(said) if status >= 500 else SandboxUnavailable(said)
 
 
 def _decode(decoder: msgspec.json.Decoder[Message], data: bytes, kind: type[Message]) -> Message:

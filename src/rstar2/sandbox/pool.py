@@ -281,8 +281,7 @@ class Sandbox:
             output_bytes=limits.output_bytes,
             filter=filter_program.hex() if rung is not Rung.NONE else "",
         )
-        most = max(1, _cpus() // 2)
-        return Fleet(config, most, calls_each=2 * _SLOTS_PER_CPU)
+        return Fleet(config, most=min(self.slots, _cpus()))
 
 
 def _cpus() -> int:

@@ -139,6 +139,8 @@ def load_probes(path: Path) -> list[Probe]:
             probes.append(_parse(line))
         except _BadProbe as error:
             wrong.append(f"line {number}: {error}")
+        except RecursionError:
+            wrong.append(f"line {number}: nested too deeply")
     if wrong:
         raise ProbeFileError(f"{path} is no table of probes, nothing was run: {'; '.join(wrong)}")
     if not probes:
@@ -218,7 +220,7 @@ def _quoted(text: str) -> str:
 def _parse(line: bytes) -> Probe:
     try:
         row = json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _BadProbe(f"not JSON in UTF-8: {error}") from error
     if not isinstance(row, dict):
         raise _BadProbe("not a JSON object")

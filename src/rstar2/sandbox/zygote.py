@@ -216,7 +216,7 @@ class Zygote:
         self._poll.unregister(handle)
         os.close(handle)
         self._hang_up(child)
-        self._jail.kill(child.pid)
+        self._jail.kill_group(child.pid)
         _, status, usage = os.wait4(child.pid, 0)
         self._jail.kill_orphans(other.pid for other in self._children.values())
         wall = time.monotonic() - child.start
@@ -258,7 +258,7 @@ class Zygote:
         for child in self._children.values():
             self._jail.kill(child.pid)
             os.waitpid(child.pid, 0)
-        self._jail.kill_orphans(())
+        self._jail.kill_orphans([])
         self._jail.slots.remove()
 
 

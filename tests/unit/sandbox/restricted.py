@@ -27,6 +27,7 @@ NAMESPACE_FLAGS = tuple(1 << bit for bit in (17, 25, 26, 27, 28, 29, 30))
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
 
 ADDR_NO_RANDOMIZE = 0x0040000
+PR_CAPBSET_READ = 23
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 CAPABILITY_VERSION_3 = 0x20080522
@@ -47,7 +48,8 @@ def drop_privileges() -> None:
         last = int(file.read())
     if os.geteuid() == 0:
         for capability in range(last + 1):
-            checked(libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0), "PR_CAPBSET_DROP")
+            if libc.prctl(PR_CAPBSET_READ, capability, 0, 0, 0):
+                checked(libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0), "PR_CAPBSET_DROP")
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     checked(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
     checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")

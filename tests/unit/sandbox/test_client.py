@@ -170,6 +170,19 @@ async def test_a_client_that_is_closed_says_so_to_all_who_call_or_wait() -> None
         await until(lambda: it.runner.cancelled == ["hold 0"])
 
 
+@in_loop
+async def test_a_call_made_just_before_the_client_closes_is_told_too() -> None:
+    async with node() as it:
+        async with SandboxClient([it.url]) as client:
+            held = asyncio.create_task(client.run("hold"))
+            await until(lambda: it.runner.started)
+            late = asyncio.create_task(client.run("late"))
+            await asyncio.sleep(0)
+        for task in (held, late):
+            with pytest.raises(SandboxUnavailable, match="client is closed"):
+                await task
+
+
 # --- where calls go -----------------------------------------------------------------------
 
 

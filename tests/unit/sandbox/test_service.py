@@ -437,7 +437,7 @@ def as_json_has_it(text: str) -> str:
 
 @given(codes=st.lists(ANY_TEXT, min_size=1, max_size=5), timeout=st.none() | st.floats(1e-3, 1e6))
 def test_calls_arrive_as_they_were_sent(codes: list[str], timeout: float | None) -> None:
-    body = m.join_batch(m.encode(m.Call(n, c, c, timeout)) for n, c in enumerate(codes))
+    body = m.encode_batch(m.Call(n, c, c, timeout) for n, c in enumerate(codes))
     expected = [
         m.Call(n, as_json_has_it(c), as_json_has_it(c), timeout) for n, c in enumerate(codes)
     ]
@@ -469,7 +469,7 @@ def test_results_arrive_as_they_were_sent_wherever_the_stream_is_cut(
             yield stream[start:end]
 
     async def read() -> list[m.Answer]:
-        return [a async for lines in m.whole_lines(chunks()) for a in m.decode_answers(lines)]
+        return [answer async for some in m.read_answers(chunks()) for answer in some]
 
     for answer, result in zip(asyncio.run(read()), results, strict=True):
         assert answer.result is not None
@@ -489,7 +489,7 @@ async def test_a_line_without_an_end_is_not_read_for_ever() -> None:
             yield b"x" * (1 << 20)
 
     with pytest.raises(m.MessageError, match="longer than 8388608 bytes"):
-        async for _ in m.whole_lines(endless()):
+        async for _ in m.read_answers(endless()):
             pass
     assert sent <= m.LINE_BYTES + (1 << 20)
 
