@@ -47,7 +47,9 @@ def probe(
     failed = [outcome for outcome in outcomes if outcome.shortfall]
     if failed:
         console.print(_table(failed))
-    console.print(Text(f"{len(outcomes)} probes, {len(failed)} fell short; {met}"), soft_wrap=True)
+    console.print(
+        Text(f"{len(failed)} of {len(outcomes)} probes fell short; {met}"), soft_wrap=True
+    )
     if json_file is not None:
         atomic_write(json_file, json.dumps(report(outcomes), indent=1).encode() + b"\n")
     raise typer.Exit(1 if failed else 0)

@@ -428,7 +428,7 @@ SHORT = '{"name": "short \\u001b[31m", "code": "1 / 0", "expect": ["ok", "timeou
 def test_a_table_that_holds_is_exit_code_0(tmp_path: Path) -> None:
     done = rstar2_probe(table_of(tmp_path, HELD, HELD), "--json", tmp_path / "report.json")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("2 probes, 0 fell short; ")
+    assert done.stdout.startswith("0 of 2 probes fell short; ")
     assert done.stdout.count("\n") == 1
     answer = json.loads((tmp_path / "report.json").read_text())
     assert answer == {"probes": 2, "failed": 0, "failures": []}
@@ -437,7 +437,7 @@ def test_a_table_that_holds_is_exit_code_0(tmp_path: Path) -> None:
 def test_what_falls_short_is_shown_and_is_exit_code_1(tmp_path: Path) -> None:
     done = rstar2_probe(table_of(tmp_path, SHORT, HELD), "--json", tmp_path / "report.json")
     assert (done.returncode, done.stderr) == (1, "")
-    assert "2 probes, 1 fell short; " in done.stdout
+    assert "1 of 2 probes fell short; " in done.stdout
     assert "short \\x1b[31m" in done.stdout
     assert "held" not in done.stdout
     answer = json.loads((tmp_path / "report.json").read_text())
@@ -454,7 +454,7 @@ def test_what_falls_short_is_shown_and_is_exit_code_1(tmp_path: Path) -> None:
 
 def test_the_rung_can_be_named(tmp_path: Path) -> None:
     done = rstar2_probe(table_of(tmp_path, HELD), "--isolation", "none")
-    assert done.stdout.startswith("1 probes, 0 fell short; none: ")
+    assert done.stdout.startswith("0 of 1 probes fell short; none: ")
     assert rstar2_probe(table_of(tmp_path, HELD), "--isolation", "some").returncode == 2
 
 
