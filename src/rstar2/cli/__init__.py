@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from rstar2.cli import book, report, results
+from rstar2.cli import book, report, results, sandbox
 from rstar2.cli.doctor import doctor
 from rstar2.cli.solve import solve
 from rstar2.cli.train import train
@@ -26,6 +26,7 @@ app.command()(solve)
 app.add_typer(book.app, name="book")
 app.add_typer(report.app, name="report")
 app.add_typer(results.app, name="results")
+app.add_typer(sandbox.app, name="sandbox")
 
 
 @app.callback()

@@ -38,7 +38,8 @@ def probe(
 
     A probe is a program and what must become of it: `name`, `code`, `stdin`, `timeout`,
     `expect` (ok, error, timeout, or a list of them), and if wanted `stdout_contains`,
-    `stdout_not_contains`, `stderr_contains`, `value_contains`.
+    `stdout_not_contains`, `stderr_contains`, `value_contains`, and `on`: what is expected
+    instead on a rung.
     """
     from rstar2.sandbox.probe import load_probes, report
 

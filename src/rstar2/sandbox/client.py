@@ -17,15 +17,15 @@ import io
 import random
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from rstar2.protocol.types import ToolResult
+from rstar2.sandbox.dispatch import Node, Pending, Request
 from rstar2.sandbox.limits import BadCall, SandboxLimits, SandboxUnavailable
 from rstar2.sandbox.messages import (
-    MAX_CALLS,
     Answer,
     Call,
     FaultKind,
@@ -36,14 +36,9 @@ from rstar2.sandbox.messages import (
     refusal,
 )
 
-_BATCH_TEXT = 1 << 18
-"""Characters of code and stdin in one request, unless a single call has more."""
 _LARGE_BODY = 1 << 20
 _TRIES = 4
 """Times that nodes which are well may lose the same call before its caller is told."""
-_FAILURES = 3
-"""In a row, before a node rests."""
-_FIRST_REST, _LONGEST_REST = 0.5, 15.0
 _CONNECT_SECONDS = 5.0
 _SILENT_SECONDS = 20.0
 """Without a byte from a node, which sends an empty line every 5 s, before it counts as lost."""
@@ -70,87 +65,6 @@ class ClientStats:
     outstanding: Mapping[str, int]
 
 
-@dataclass(slots=True, eq=False)
-class _Node:
-    """An address, how much it has to do, and how it has behaved."""
-
-    url: str
-    outstanding: int = 0
-    failures: int = 0
-    reason: str = ""
-    rests_until: float = 0.0
-
-    def room(self, now: float, per_node: int) -> int:
-        """Calls that it may get now; after a rest for its failures, one batch."""
-        if now < self.rests_until:
-            return 0
-        if self.failures >= _FAILURES:
-            return 0 if self.outstanding else min(MAX_CALLS, per_node)
-        return per_node - self.outstanding
-
-    def blame(self, reason: str) -> float:
-        """Counts a failure; returns the seconds that it must rest for it."""
-        self.failures += 1
-        self.reason = reason
-        beyond = self.failures - _FAILURES
-        return 0.0 if beyond < 0 else min(_LONGEST_REST, _FIRST_REST * 2.0 ** min(beyond, 9))
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """A call of so many characters, whose caller waits since then."""
-
-    call: Call
-    text: int
-    answer: asyncio.Future[ToolResult]
-    since: float
-    tries: int = 0
-    request: "_Request | None" = None
-
-    def fail(self, error: BaseException) -> None:
-        """Tells the caller, if there still is one."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """Calls that go to a node together, by id; an answered one is taken out."""
-
-    node: _Node
-    calls: dict[int | str, _Pending] = field(default_factory=dict)
-    text: int = 0
-    alone: bool = False
-    task: asyncio.Task[None] | None = None
-
-    def has_room(self, call: _Pending) -> bool:
-        """Whether the call may join those that are here; one that was lost travels alone."""
-        if not self.calls:
-            return True
-        if call.tries or self.alone or len(self.calls) == MAX_CALLS:
-            return False
-        return self.text + call.text <= _BATCH_TEXT
-
-    def add(self, call: _Pending) -> None:
-        """Puts a call in."""
-        self.calls[call.call.id] = call
-        self.text += call.text
-        self.alone = call.tries > 0
-        self.node.outstanding += 1
-        call.request = self
-
-    def take(self, name: int | str) -> _Pending:
-        """Takes a call out."""
-        call = self.calls.pop(name)
-        self.node.outstanding -= 1
-        call.request = None
-        return call
-
-    def take_all(self) -> list[_Pending]:
-        """Takes all calls out."""
-        return [self.take(name) for name in list(self.calls)]
-
-
 class SandboxClient:
     """Runs programs on sandbox nodes, many at once, from the event loop that entered it.
 
@@ -172,7 +86,7 @@ class SandboxClient:
         per_node: int = 256,
         patience: float = 60.0,
     ) -> None:
-        self._nodes = [_Node(_checked(url)) for url in dict.fromkeys(urls)]
+        self._nodes = [Node(_checked(url)) for url in dict.fromkeys(urls)]
         if not self._nodes:
             raise ValueError("SandboxClient: there are no urls: give one at least")
         if per_node < 1 or not patience > 0:
@@ -184,7 +98,7 @@ class SandboxClient:
         self._per_node = per_node
         self._patience = patience
         self._session: aiohttp.ClientSession | None = None
-        self._waiting: deque[_Pending] = deque()
+        self._waiting: deque[Pending] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self._next_look = 0.0
@@ -242,7 +156,7 @@ class SandboxClient:
         self._number += 1
         message = Call(self._number, code, stdin, None if timeout is None else seconds)
         answer: asyncio.Future[ToolResult] = self._loop.create_future()
-        call = _Pending(message, len(code) + len(stdin), answer, self._loop.time())
+        call = Pending(message, len(code) + len(stdin), answer, self._loop.time())
         self._waiting.append(call)
         self._schedule()
         try:
@@ -263,7 +177,7 @@ class SandboxClient:
         self._scheduled = False
         now = self._loop.time()
         room = {node: free for node in self._nodes if (free := node.room(now, self._per_node)) > 0}
-        requests = {node: _Request(node) for node in room}
+        requests = {node: Request(node) for node in room}
         nodes = list(room)
         while self._waiting and nodes:
             call = self._waiting.popleft()
@@ -272,7 +186,7 @@ class SandboxClient:
             node = _less_busy(nodes)
             if not requests[node].has_room(call):
                 self._send(requests[node])
-                requests[node] = _Request(node)
+                requests[node] = Request(node)
             requests[node].add(call)
             room[node] -= 1
             if not room[node]:
@@ -283,12 +197,12 @@ class SandboxClient:
         if self._out_since is not None:
             self._give_up(now, self._out_since)
 
-    def _send(self, request: _Request) -> None:
+    def _send(self, request: Request) -> None:
         request.task = task = self._loop.create_task(self._deliver(request))
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._end(request, task))
 
-    async def _deliver(self, request: _Request) -> None:
+    async def _deliver(self, request: Request) -> None:
         try:
             await self._exchange(request)
             return
@@ -304,7 +218,7 @@ class SandboxClient:
             trouble = NodeTrouble(str(error) or type(error).__name__)
         self._recover(request.node, request.take_all(), trouble)
 
-    def _end(self, request: _Request, task: asyncio.Task[None]) -> None:
+    def _end(self, request: Request, task: asyncio.Task[None]) -> None:
         """Leaves no caller waiting, whatever ended the request."""
         self._tasks.discard(task)
         defect = None if task.cancelled() else task.exception()
@@ -312,7 +226,7 @@ class SandboxClient:
             call.fail(defect or SandboxUnavailable(_CLOSED))
         self._schedule()
 
-    async def _exchange(self, request: _Request) -> None:
+    async def _exchange(self, request: Request) -> None:
         """Sends a request and delivers its answers as their lines come."""
         if self._session is None:  # closed meanwhile
             return
@@ -329,7 +243,7 @@ class SandboxClient:
         if request.calls:
             raise NodeTrouble(f"its answer ended without {len(request.calls)} of the calls")
 
-    def _settle(self, request: _Request, answer: Answer) -> None:
+    def _settle(self, request: Request, answer: Answer) -> None:
         result, fault = answer.result, answer.error
         if answer.id not in request.calls or (result is None) == (fault is None):
             raise NodeTrouble(f"its line for call {answer.id!r} is no answer")
@@ -344,11 +258,11 @@ class SandboxClient:
             self._recover(request.node, [call], NodeTrouble(fault.message))
         self._schedule()
 
-    def _is_well(self, node: _Node) -> None:
+    def _is_well(self, node: Node) -> None:
         node.failures = 0
         self._out_since = None
 
-    def _recover(self, node: _Node, calls: list[_Pending], trouble: NodeTrouble) -> None:
+    def _recover(self, node: Node, calls: list[Pending], trouble: NodeTrouble) -> None:
         """After a failure: the node may have to rest, the calls go to the head of the line."""
         now, rest = self._loop.time(), trouble.rest
         if not trouble.ill:
@@ -385,7 +299,7 @@ class SandboxClient:
             self._waiting.popleft().fail(SandboxUnavailable(reason))
 
 
-def _less_busy(nodes: list[_Node]) -> _Node:
+def _less_busy(nodes: list[Node]) -> Node:
     """The less busy of two random nodes."""
     if len(nodes) == 1:
         return nodes[0]

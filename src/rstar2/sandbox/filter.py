@@ -14,13 +14,16 @@ from types import ModuleType
 from rstar2.sandbox.limits import SandboxUnsupported
 
 FILES = """
-    access chdir chmod close copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
-    fallocate fchdir fchmod fchmodat fdatasync fgetxattr flistxattr flock fstat fstatfs fsync
+    access chdir close copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
+    fallocate fchdir fdatasync fgetxattr flistxattr flock fstat fstatfs fsync
     ftruncate getcwd getdents getdents64 getxattr lgetxattr listxattr llistxattr lseek lstat mkdir
     mkdirat newfstatat open openat pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readlink
     readlinkat readv rename renameat renameat2 rmdir sendfile splice stat statfs statx truncate
-    umask unlink unlinkat utime utimensat utimes write writev
+    umask unlink unlinkat write writev
 """
+MODES_AND_DATES = "chmod fchmod fchmodat utime utimensat utimes"
+"""They do nothing and say that they did: Landlock does not cover them, so a program could
+lock out the next one; and with an error ``shutil.copy`` would fail."""
 WAITING = """
     alarm clock_getres clock_gettime clock_nanosleep epoll_create epoll_create1 epoll_ctl
     epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 getitimer gettimeofday nanosleep pause
@@ -32,7 +35,7 @@ MEMORY_AND_THREADS = """
     mlock mmap mprotect mremap munlock munmap restart_syscall rseq rt_sigaction rt_sigpending
     rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait sched_get_priority_max
     sched_get_priority_min sched_getaffinity sched_getparam sched_getscheduler
-    sched_setaffinity sched_yield set_robust_list set_tid_address sigaltstack
+    sched_yield set_robust_list set_tid_address sigaltstack
 """
 QUESTIONS = """
     getegid geteuid getgid getgroups getpgid getpgrp getpid getppid getpriority getrandom
@@ -72,10 +75,14 @@ def compile_filter() -> bytes:
     for name in f"{FILES} {WAITING} {MEMORY_AND_THREADS} {QUESTIONS}".split():
         if _exists(seccomp, name):
             rules.add_rule(seccomp.ALLOW, name)
+    for name in MODES_AND_DATES.split():
+        if _exists(seccomp, name):
+            rules.add_rule(seccomp.ERRNO(0), name)
     is_thread = seccomp.Arg(0, seccomp.MASKED_EQ, CLONE_THREAD, CLONE_THREAD)
     rules.add_rule(seccomp.ALLOW, "clone", is_thread)
     rules.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")  # libc falls back to clone
     rules.add_rule(seccomp.ALLOW, "prlimit64", seccomp.Arg(2, seccomp.EQ, 0))
+    rules.add_rule(seccomp.ALLOW, "sched_setaffinity", seccomp.Arg(0, seccomp.EQ, 0))
     rules.add_rule(seccomp.ALLOW, "socketpair", seccomp.Arg(0, seccomp.EQ, AF_UNIX))
     rules.add_rule(seccomp.ALLOW, "sendto", seccomp.Arg(4, seccomp.EQ, 0))
     for name, position, values in (
@@ -85,10 +92,12 @@ def compile_filter() -> bytes:
     ):
         for value in values:
             rules.add_rule(seccomp.ALLOW, name, seccomp.Arg(position, seccomp.EQ, value))
+    # A signal is 32 bits of a 64-bit argument: it is compared bit by bit, of which one must differ.
     itself = seccomp.Arg(0, seccomp.EQ, OWN_PID)
     for name, position in (("kill", 1), ("tkill", 1), ("tgkill", 2)):
-        survivable = seccomp.Arg(position, seccomp.NE, SIGKILL)
-        rules.add_rule(seccomp.ALLOW, name, itself, survivable)
+        for bit in (1 << number for number in range(7)):
+            differs = seccomp.Arg(position, seccomp.MASKED_EQ, bit, bit & ~SIGKILL)
+            rules.add_rule(seccomp.ALLOW, name, itself, differs)
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)
         file.seek(0)

@@ -6,7 +6,8 @@ program; so there is one for every CPU, once there is work for it.
 
 import asyncio
 
-from rstar2.sandbox.process import ZygoteProcess
+from rstar2.sandbox.limits import SandboxUnavailable
+from rstar2.sandbox.process import ZygoteLost, ZygoteProcess
 from rstar2.sandbox.wire import ZygoteConfig
 
 
@@ -36,13 +37,15 @@ class Fleet:
 
         Raises:
             PermissionError: If the machine refuses the rung.
-            SandboxUnavailable: If none comes up.
+            SandboxUnavailable: If the first does not come up.
+            ZygoteLost: If a later one does not.
         """
         members = self.members
         least = min(members, key=lambda zygote: zygote.load, default=None)
         busy = least is None or least.load > 0
         if busy and len(members) < self._most and self._starting is None:
             self._starting = asyncio.create_task(self._start())
+            self._starting.add_done_callback(_look_at)
         if least is None:
             assert self._starting is not None
             return await asyncio.shield(self._starting)
@@ -51,6 +54,11 @@ class Fleet:
     async def _start(self) -> ZygoteProcess:
         try:
             zygote = await ZygoteProcess.start(self._config)
+        except (PermissionError, SandboxUnavailable) as error:
+            if self.started:
+                raise ZygoteLost(f"no new interpreter: {error}") from error
+            raise
+        else:
             self._members.append(zygote)
             self.started += 1
             return zygote
@@ -64,3 +72,9 @@ class Fleet:
             await asyncio.wait([self._starting])
         for zygote in self.members:
             await zygote.close()
+
+
+def _look_at(start: asyncio.Task[ZygoteProcess]) -> None:
+    """Whoever waits for the start is told of its error; a second one is tried again later."""
+    if not start.cancelled():
+        start.exception()

@@ -1,7 +1,8 @@
 """The walls: once around the zygote, then around every child before its program starts.
 
 ``strict``: the zygote has a user, mount, network, IPC and UTS namespace and a read-only root;
-a child has a PID namespace, Landlock where the kernel has it, and what ``portable`` has.
+a child has a root and a PID namespace of its own, Landlock where the kernel has it, and
+what else ``portable`` has.
 ``portable``: the zygote is an ordinary user where it can be; a child has Landlock, seccomp,
 no capabilities, resource limits.
 ``none``: as ``portable`` without Landlock and seccomp.
@@ -11,6 +12,7 @@ Runs in the zygote and its children only. Standard library only.
 
 import os
 import resource
+import select
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from rstar2.sandbox import kernel, root
 from rstar2.sandbox.filter import for_process
 from rstar2.sandbox.limits import Rung
-from rstar2.sandbox.scratch import BASE, Slot, Slots, names
+from rstar2.sandbox.scratch import MOST_CHILDREN, Slot, Slots
 from rstar2.sandbox.wire import ZygoteConfig
 
 FIRST_OF_NAMESPACE = 1
@@ -32,6 +34,7 @@ class Jail:
         config: What they were asked to be.
         slots: Places for children.
         proc: Descriptor of the machine's ``/proc`` (closed in every child).
+        zygote: Descriptor of the zygote's own process.
         layers: What is in force, for people.
         filter: The system calls allowed, BPF; on rung ``strict`` for the one process number
             that every child has there; empty on rung ``none``.
@@ -40,6 +43,7 @@ class Jail:
     config: ZygoteConfig
     slots: Slots
     proc: int
+    zygote: int
     layers: tuple[str, ...]
     filter: bytes
 
@@ -54,13 +58,11 @@ class Jail:
         root.write_file(proc, "self/oom_score_adj", "1000")
         landlock = 0 if config.rung is Rung.NONE else kernel.landlock_version()
         layers = []
-        base = config.home
         if config.rung is Rung.STRICT:
-            root.enter_namespaces(config.home, proc, names(BASE))
+            root.enter_namespaces(config.home, proc, MOST_CHILDREN)
             layers.append("namespaces")
-            base = BASE
         else:
-            base = _enter_plainly(config)
+            _stop_being_root(config.home)
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         if landlock:
             layers.append(f"Landlock {landlock}")
@@ -71,11 +73,21 @@ class Jail:
         layers.append("resource limits")
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-        slots = Slots(config, base, landlock > 0)
+        slots = Slots(config, landlock > 0)
         program = bytes.fromhex(config.filter)
         if config.rung is Rung.STRICT:
             program = for_process(program, FIRST_OF_NAMESPACE)
-        return cls(config, slots, proc, tuple(layers), program)
+        return cls(config, slots, proc, os.pidfd_open(os.getpid()), tuple(layers), program)
+
+    def die_with_zygote(self) -> None:
+        """Have the kernel kill this child when its zygote ends; end now if it has already.
+
+        Raises:
+            ChildProcessError: The zygote ended between the fork and this call.
+        """
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if select.select([self.zygote], [], [], 0)[0]:
+            raise ChildProcessError("the zygote is gone")
 
     def fork(self) -> int:
         """Fork a child; on rung ``strict`` it is alone in a PID namespace."""
@@ -97,16 +109,15 @@ class Jail:
             slot: Where it may write; its Landlock descriptor is closed.
             cpu_seconds: The kernel's own limit, behind the zygote's clock.
         """
-        rung, directory = self.config.rung, slot.directory
-        if rung is Rung.STRICT and slot.rules < 0:
-            kernel.unshare(kernel.CLONE_NEWNS)  # without Landlock, this hides the other slots
-            kernel.mount(directory, BASE, flags=kernel.MS_BIND)
-            directory = BASE
-        os.chdir(directory)
+        rung = self.config.rung
+        if rung is Rung.STRICT:
+            os.chroot(root.slot_root(slot.number))
+            os.chdir(root.SCRATCH)
+        else:
+            os.chdir(slot.directory)
         if rung is Rung.NONE:
             os.setsid()
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         kernel.drop_capabilities()
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.config.open_files,) * 2)
@@ -162,13 +173,8 @@ class Jail:
             return file.read()
 
 
-def _enter_plainly(config: ZygoteConfig) -> str:
-    """Stop being root where that is possible; the directory that holds the scratches."""
-    base = config.home
-    if config.rung is Rung.PORTABLE and config.scratch:
-        base = f"{config.scratch}/{os.path.basename(config.home)}"
-        os.mkdir(base, 0o700)
-    if root.nobody_is_possible() and root.nobody_can_read(base):
-        os.chown(base, root.NOBODY, root.NOBODY)
+def _stop_being_root(home: str) -> None:
+    """Become an ordinary user where that is possible and leaves Python in reach."""
+    if root.nobody_is_possible() and root.nobody_can_read(home):
+        os.chown(home, root.NOBODY, root.NOBODY)
         root.become_nobody()
-    return base

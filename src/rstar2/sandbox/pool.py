@@ -241,7 +241,7 @@ class Sandbox:
             )
             if reply.ending is Ending.NOT_STARTED:
                 raise ZygoteLost(f"the program was not started: {files.fault()}")
-            return reply, self.judge(reply, files, zygote.scratch)
+            return reply, self.judge(reply, files, zygote.home)
 
     def judge(self, reply: Reply, files: CallFiles, scratch: str) -> ToolResult:
         """The result of a program that has ended."""

@@ -46,21 +46,20 @@ class ZygoteProcess:
     Attributes:
         alive: False once it has died or was killed.
         pid: Its process.
-        scratch: Directory that holds the scratch directories of its calls.
+        home: Directory that holds the scratch directories of its calls, outside ``strict``.
         layers: The walls that it found itself behind.
     """
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", control: socket.socket, places: list[str]
+        self, process: "subprocess.Popen[bytes]", control: socket.socket, home: str
     ) -> None:
         self._process = process
         self._control = control
-        self._places = places
+        self.home = home
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._loop = asyncio.get_running_loop()
         self.alive = True
         self.pid = process.pid
-        self.scratch = ""
         self.layers: tuple[str, ...] = ()
 
     @property
@@ -76,15 +75,14 @@ class ZygoteProcess:
             PermissionError: If the machine refuses ``config.rung``; the text says what.
             SandboxUnavailable: If it dies or hangs on the way.
         """
-        home = tempfile.mkdtemp(prefix="rstar2-sandbox-")
-        places = [home, *([f"{config.scratch}/{Path(home).name}"] if config.scratch else [])]
+        home = tempfile.mkdtemp(prefix="rstar2-sandbox-", dir=config.scratch or None)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         log = os.memfd_create("zygote-log")
         try:
             with theirs:
                 process = _spawn(replace(config, home=home), theirs.fileno(), log)
-            zygote = cls(process, ours, places)
+            zygote = cls(process, ours, home)
             try:
                 await zygote._greet(log)
             except BaseException:
@@ -108,7 +106,7 @@ class ZygoteProcess:
         said = json.loads(hello)
         if "refused" in said:
             raise PermissionError(said["refused"])
-        self.scratch, self.layers = said["scratch"], tuple(said["layers"])
+        self.layers = tuple(said["layers"])
         self._loop.add_reader(self._control.fileno(), self._read)
 
     async def call(
@@ -177,8 +175,7 @@ class ZygoteProcess:
         self._control.close()
         self._process.kill()
         self._process.wait()
-        for place in self._places:
-            _remove(place)
+        _remove(self.home)
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ZygoteLost("the sandbox's interpreter died"))
@@ -192,12 +189,12 @@ class ZygoteProcess:
             self.kill()
 
 
-def _remove(place: str) -> None:
+def _remove(home: str) -> None:
     """Remove what a zygote left; its children, just killed, may write for a moment yet."""
     for attempt in range(20):
         try:
-            if os.path.exists(place):
-                remove_tree(place)
+            if os.path.exists(home):
+                remove_tree(home)
             return
         except OSError:
             if attempt == 19:

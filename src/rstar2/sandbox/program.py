@@ -7,6 +7,7 @@ the zygote rehearses it before it serves: what is imported then is warm in every
 import ast
 import atexit
 import builtins
+import contextlib
 import io
 import json
 import linecache
@@ -159,10 +160,11 @@ class Stage:
     stderr: io.TextIOWrapper
 
     def flush(self) -> None:
-        """Write out what is buffered, unless the program has closed it."""
-        for stream in (self.stdout, self.stderr):
-            if not stream.closed:
-                stream.flush()
+        """Write out what is buffered, also in what the program has put in the streams' place."""
+        for stream in (sys.stdout, sys.stderr, self.stdout, self.stderr):
+            if stream is not None:
+                with contextlib.suppress(ValueError):  # it is closed or detached
+                    stream.flush()
 
 
 def set_stage() -> Stage:

@@ -13,12 +13,15 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rstar2.protocol.types import RunStatus, ToolResult
 from rstar2.sandbox.wire import Ending
 
 _ADDRESS = re.compile(r"(?<= at )0x[0-9A-Fa-f]{6,}")
 _LONGEST_REPORT = 4 << 20
+_LONGEST_CUT = 3
+"""Characters that stand for what was cut out of a text of a report."""
 _SHARED_PREFIXES = {"/", "/usr", "/usr/local"}
 
 
@@ -49,6 +52,7 @@ class Scrubber:
     def __init__(self) -> None:
         names = ("stdlib", "platstdlib", "purelib", "platlib")
         prefixes = {sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in names)}
+        prefixes.add(str(Path(__file__).parents[2]))
         prefixes |= {os.path.realpath(prefix) for prefix in prefixes}
         longest_first = sorted(prefixes - _SHARED_PREFIXES, key=len, reverse=True)
         self._prefixes = re.compile("|".join(re.escape(prefix) for prefix in longest_first))
@@ -69,19 +73,20 @@ class Files:
         stdout: Its first ``limit`` bytes, decoded.
         stderr: The same of stderr.
         truncated: Whether there was more of either.
-        report: Descriptor of the file that holds its report, if it left one.
+        report: The texts of its report, if it left one; the program may have written them.
     """
 
     stdout: str
     stderr: str
     truncated: bool
-    report: int
+    report: dict[str, str]
 
     @classmethod
     def read(cls, stdout: int, stderr: int, report: int, limit: int) -> "Files":
         """Read them from their descriptors."""
         longest = max(os.fstat(handle).st_size for handle in (stdout, stderr))
-        return cls(_head(stdout, limit), _head(stderr, limit), longest > limit, report)
+        told = _read_report(report, limit + _LONGEST_CUT)
+        return cls(_head(stdout, limit), _head(stderr, limit), longest > limit, told)
 
 
 def _head(handle: int, limit: int) -> str:
@@ -103,7 +108,7 @@ def read_result(reply: Reply, files: Files, scrub: Callable[[str], str]) -> Tool
     timed = ToolResult(RunStatus.TIMEOUT, cpu=reply.cpu_seconds, duration=reply.wall_seconds)
     if reply.ending is Ending.OUT_OF_TIME:
         return timed
-    told = _read_report(files.report)
+    told = files.report
     code = os.waitstatus_to_exitcode(reply.wait_status)
     error_type, text = told.get("error_type", ""), told.get("traceback", "")
     failed = code != 0 or (reply.ending is Ending.CELL_DONE and bool(error_type))
@@ -133,7 +138,7 @@ def read_text(handle: int) -> str:
     return os.pread(handle, os.fstat(handle).st_size, 0).decode("utf-8", "replace")
 
 
-def _read_report(handle: int) -> dict[str, str]:
+def _read_report(handle: int, limit: int) -> dict[str, str]:
     """The report's texts; the program may have written anything there, so nothing is trusted."""
     told: object = None
     if text := _head(handle, _LONGEST_REPORT):
@@ -142,7 +147,7 @@ def _read_report(handle: int) -> dict[str, str]:
     if not isinstance(told, dict):
         return {}
     return {
-        str(name): value.encode("utf-8", "backslashreplace").decode()
+        str(name): value[:limit].encode("utf-8", "backslashreplace").decode()
         for name, value in told.items()
         if isinstance(value, str)
     }

@@ -18,6 +18,7 @@ SYSTEM_PATHS = (
     *("/etc/ld.so.cache", "/etc/alternatives"),
     *("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"),
 )
+SCRATCH = "/scratch"
 MOUNT_OPTIONS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
 
@@ -28,13 +29,13 @@ def python_paths() -> list[str]:
     return sorted(filter(os.path.exists, {*SYSTEM_PATHS, *prefixes, *libraries}))
 
 
-def enter_namespaces(home: str, proc: int, scratch: list[str]) -> None:
+def enter_namespaces(home: str, proc: int, slots: int) -> None:
     """Move this process into a root of its own without network, for good.
 
     Args:
         home: The empty directory to build the root on.
         proc: Descriptor of the machine's ``/proc``.
-        scratch: Directories to make in that root, for mounts that come later.
+        slots: Places to make for the roots of children.
 
     Raises:
         OSError: If the kernel refuses one of the steps.
@@ -42,24 +43,36 @@ def enter_namespaces(home: str, proc: int, scratch: list[str]) -> None:
     apart = kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
     if nobody_is_possible():
         kernel.unshare(kernel.CLONE_NEWNS)
-        _build(home, scratch)
+        _build(home, slots)
         become_nobody()
         _enter_user_namespace(proc, apart | kernel.CLONE_NEWNS)
     else:
         _enter_user_namespace(proc, apart | kernel.CLONE_NEWNS)
-        _build(home, scratch)
+        _build(home, slots)
     socket.sethostname("sandbox")
 
 
-def _build(root: str, scratch: list[str]) -> None:
+def _build(root: str, slots: int) -> None:
+    """Python and the system's libraries under ``/tree``, links to them, and places for slots.
+
+    A child's root is a copy of ``/tree`` with a scratch of its own, so no child can so much
+    as name what another one writes.
+    """
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
-    for path in python_paths():
-        _show(path, root)
-    for path in (*scratch, "/tmp"):
+    for path in ("/tree/scratch", "/tree/tmp", *map(slot_root, range(slots))):
         os.makedirs(root + path)
+    for path in python_paths():
+        _show(path, f"{root}/tree")
+    for name in os.listdir(f"{root}/tree"):
+        os.symlink(f"tree/{name}", f"{root}/{name}")
     kernel.lock_mounts(root)
     kernel.pivot_root(root)
+
+
+def slot_root(number: int) -> str:
+    """The root directory of the children of a slot."""
+    return f"/slots/{number:03d}"
 
 
 def _show(path: str, root: str) -> None:
@@ -78,9 +91,16 @@ def _show(path: str, root: str) -> None:
     kernel.mount(path, target, flags=kernel.MS_BIND | kernel.MS_REC)
 
 
-def mount_scratch(target: str, size: int, files: int) -> None:
-    """Give one call a file system of its own, of limited size, in memory."""
+def mount_slot(number: int) -> None:
+    """Make the root of a slot; its scratch comes with ``mount_scratch``."""
+    kernel.mount("/tree", slot_root(number), flags=kernel.MS_BIND | kernel.MS_REC)
+
+
+def mount_scratch(number: int, size: int, files: int) -> str:
+    """Give a slot a file system of its own, of limited size, in memory; gives its directory."""
+    target = slot_root(number) + SCRATCH
     kernel.mount("tmpfs", target, "tmpfs", MOUNT_OPTIONS, f"size={size},nr_inodes={files},mode=700")
+    return target
 
 
 def nobody_is_possible() -> bool:

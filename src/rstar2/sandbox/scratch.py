@@ -1,7 +1,8 @@
 """Where a call may write: one directory a slot, empty for every call.
 
-Runs in the zygote. On rung ``strict`` each is a file system of its own in memory; one that
-was written to is thrown away whole, so no depth, mode or number of files slows its end.
+Runs in the zygote. On rung ``strict`` each is a file system of its own in memory, and the
+only one in its child's root; one that was written to is thrown away whole, so no depth, mode
+or number of files slows its end.
 """
 
 import os
@@ -14,7 +15,6 @@ from rstar2.sandbox.wire import ZygoteConfig
 MOST_CHILDREN = 256
 """Calls in flight and sessions, of one zygote."""
 FILES_PER_SCRATCH = 2048
-BASE = "/scratch"
 
 
 @dataclass(slots=True)
@@ -23,13 +23,13 @@ class Slot:
 
     Attributes:
         number: Its byte in the page that says which programs have started.
-        directory: Its scratch and working directory.
+        directory: Its scratch directory, as the zygote sees it; set with its first use.
         rules: Landlock descriptor; -1 where there is none or it is not made yet.
         changed: When the empty directory was last changed, ns; 0 before it stands.
     """
 
     number: int
-    directory: str
+    directory: str = ""
     rules: int = -1
     changed: int = 0
 
@@ -40,26 +40,20 @@ class Slots:
 
     Attributes:
         config: Of the zygote.
-        base: Directory that holds the scratch directories; on rung ``portable`` without a
-            scratch it is the empty directory where all programs run and none can write.
         landlock: Whether the kernel has Landlock.
     """
 
     config: ZygoteConfig
-    base: str
     landlock: bool
     _free: list[Slot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._free = [Slot(n, self._directory(n)) for n in reversed(range(MOST_CHILDREN))]
+        self._free = [Slot(number) for number in reversed(range(MOST_CHILDREN))]
 
     @property
     def writable(self) -> bool:
-        """Whether programs have a scratch at all."""
+        """Whether programs have a scratch at all; without one all work in an empty directory."""
         return self.config.rung is not Rung.PORTABLE or bool(self.config.scratch)
-
-    def _directory(self, number: int) -> str:
-        return names(self.base)[number] if self.writable else self.base
 
     def take(self) -> Slot:
         """A slot that is ready.
@@ -79,13 +73,20 @@ class Slots:
         return slot
 
     def _prepare(self, slot: Slot) -> None:
-        if self.config.rung is Rung.STRICT:
-            root.mount_scratch(slot.directory, self.config.scratch_bytes, FILES_PER_SCRATCH)
+        config = self.config
+        if config.rung is Rung.STRICT:
+            if not slot.directory:
+                root.mount_slot(slot.number)
+            size = config.scratch_bytes
+            slot.directory = root.mount_scratch(slot.number, size, FILES_PER_SCRATCH)
         elif self.writable:
+            slot.directory = f"{config.home}/{slot.number:03d}"
             os.makedirs(slot.directory, 0o700, exist_ok=True)
+        else:
+            slot.directory = config.home
         if self.landlock:
             writable = ["/dev/null", *([slot.directory] if self.writable else [])]
-            readable = [*root.python_paths(), *([] if self.writable else [self.base])]
+            readable = [*root.python_paths(), *([] if self.writable else [slot.directory])]
             slot.rules = kernel.landlock_ruleset(readable, writable)
         slot.changed = os.stat(slot.directory).st_ctime_ns
 
@@ -116,12 +117,7 @@ class Slots:
     def remove(self) -> None:
         """Remove the directories outside rung ``strict``, where they are the machine's."""
         if self.config.rung is not Rung.STRICT:
-            remove_tree(self.base)
-
-
-def names(base: str) -> list[str]:
-    """The directories of all slots of one zygote."""
-    return [f"{base}/{number:03d}" for number in range(MOST_CHILDREN)]
+            remove_tree(self.config.home)
 
 
 def remove_tree(top: str) -> None:

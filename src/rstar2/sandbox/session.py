@@ -94,7 +94,7 @@ class Session:
         except asyncio.CancelledError:
             self._forget()
             raise
-        result = self._sandbox.judge(reply, self._files, zygote.scratch)
+        result = self._sandbox.judge(reply, self._files, zygote.home)
         if reply.ending is Ending.CELL_DONE:
             self._cells.append(cell)
         else:

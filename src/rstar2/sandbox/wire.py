@@ -57,8 +57,9 @@ class ZygoteConfig:
     Attributes:
         rung: The isolation to set up; the zygote gives up where it cannot.
         tier: What to load.
-        home: An empty directory: mount point of the root, or working directory.
-        scratch: Where programs may write on rung ``portable``; empty for nowhere.
+        home: An empty directory: mount point of the root, or where programs work.
+        scratch: On rung ``portable``, where ``home`` is to be made and programs may write;
+            empty for nowhere.
         scratch_bytes: Size of a call's scratch file system on rung ``strict``.
         memory_bytes: Address space of a program on top of the interpreter's own.
         file_bytes: Largest file.

@@ -155,12 +155,14 @@ class Zygote:
         code, stdin, stdout, stderr, report = handles
         limit = self._jail.config.output_bytes
         try:
+            self._jail.die_with_zygote()
             source = b"" if orders else os.pread(code, os.fstat(code).st_size, 0)
             kept = [stdin, stdout, stderr, report]
             kept += [code, orders.fileno()] if orders else []
             kept += [slot.rules] if slot.rules >= 0 else []
             for place, handle in enumerate(_clear_of(kept)):
                 os.dup2(handle, place)
+            report = 3
             os.closerange(len(kept), 1 << 16)
             slot.rules = len(kept) - 1 if slot.rules >= 0 else -1
             cpu_seconds = SESSION_CPU_SECONDS if orders else int(seconds) + 2
@@ -170,11 +172,11 @@ class Zygote:
             self._started[slot.number] = 1
             self._started.close()
             if orders:
-                status = program.run_cells(self._stage, 5, 4, 3, limit)
+                status = program.run_cells(self._stage, 5, 4, report, limit)
             else:
-                status = program.run_as_main(self._stage, source, 3, limit)
+                status = program.run_as_main(self._stage, source, report, limit)
         except BaseException as error:
-            os.write(3, f"{type(error).__name__}: {error}".encode())
+            os.write(report, f"{type(error).__name__}: {error}".encode())
         finally:
             leave(status)
 
@@ -317,6 +319,5 @@ def main(control: int, config_text: str, register_at_fork: Callable[..., None]) 
         stage = _warm_up(config, walls)
         walls.limit()
         os.register_at_fork = register_at_fork
-        hello = {"scratch": walls.slots.base, "layers": walls.layers}
-        channel.send(json.dumps(hello).encode())
+        channel.send(json.dumps({"layers": walls.layers}).encode())
         Zygote(channel, walls, stage).serve()

@@ -187,6 +187,39 @@ def test_no_program_finds_what_a_call_in_flight_holds(aftermath: Aftermath) -> N
     assert aftermath.secret not in shown
 
 
+MANY_THREADS = """
+import threading, time
+threading.stack_size(1 << 16)
+try:
+    for _ in range(400):
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+except RuntimeError:
+    pass
+time.sleep(1)
+"""
+ONE_AFTER_THE_OTHER = """
+import threading, time
+for _ in range(50):
+    thread = threading.Thread(target=time.sleep, args=(0.02,))
+    thread.start()
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_a_call_with_many_threads_takes_none_from_its_neighbours(rung: Rung) -> None:
+    async def side_by_side() -> list[ToolResult]:
+        async with Sandbox(isolation=rung, slots=3) as sandbox:
+            codes = [MANY_THREADS, ONE_AFTER_THE_OTHER, ONE_AFTER_THE_OTHER]
+            return await asyncio.gather(*map(sandbox.run, codes))
+
+    try:
+        results = asyncio.run(side_by_side())
+    except SandboxUnsupported as refusal:
+        pytest.skip(f"not on this machine: {refusal}")
+    assert [result.status for result in results] == [RunStatus.OK] * 3, results[1].stderr
+
+
 @pytest.mark.parametrize("rung", RUNGS)
 def test_filling_the_scratch_leaves_the_disk_alone(rung: Rung) -> None:
     """Others write to the disk too: of three tries the smallest loss counts."""

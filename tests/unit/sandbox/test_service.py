@@ -279,10 +279,11 @@ def test_the_time_to_come_back_follows_the_rate() -> None:
 async def test_a_client_that_goes_away_cancels_its_calls_and_no_others() -> None:
     async with node(queue=64) as it:
         async with it.post(call(0, "hold mine")) as mine:
-            async with it.post(call(0, "hold gone"), call(1)) as response:
+            gone = [call(n, "hold gone") for n in range(10)]
+            async with it.post(*gone, call(10)) as response:
                 await response.content.readline()
-            await until(lambda: it.runner.cancelled)
-            assert it.runner.cancelled == ["hold gone"]
+            await until(lambda: len(it.runner.cancelled) == 10)
+            assert it.runner.cancelled == ["hold gone"] * 10
             it.runner.gate.set()
             assert b"hold mine" in await mine.read()
         # The calls of a client that is gone are not counted as waiting for ever.

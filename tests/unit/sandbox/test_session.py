@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from bench import Bench, descendants, zygote_of
@@ -107,9 +108,8 @@ def test_what_a_cell_leaves_running_is_stopped_between_cells() -> None:
             "threading.Thread(target=count, daemon=True).start()"
         )
         (child,) = descendants(zygote_of(sandbox))
-        with open(f"/proc/{child}/stat") as file:
-            state = file.read().rsplit(")", 1)[1].split()[0]
-        assert state == "T"
+        while " T " not in Path(f"/proc/{child}/stat").read_text():
+            await asyncio.sleep(0.01)
         assert (await session.run("n > 0")).value == "True"
 
     alone(talk)

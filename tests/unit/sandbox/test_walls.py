@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from bench import descendants, zygote_of
@@ -209,3 +210,25 @@ def test_many_files_deep_folders_and_odd_modes_do_not_reach_the_next_call() -> N
 
     for isolation in ("strict", "none"):
         assert asyncio.run(twice(isolation)) == ["[]\n"] * 3
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="needs a file system to spare")
+def test_portable_writes_only_to_a_scratch_that_was_named() -> None:
+    code = "import tempfile\nf = tempfile.TemporaryFile()\nf.write(b'x')\nprint('written')"
+    place = Path("/dev/shm")
+    before = set(place.iterdir())
+
+    async def both() -> list[ToolResult]:
+        results = []
+        for scratch in (None, place):
+            async with Sandbox(isolation="portable", scratch=scratch, tiers=[Tier.BARE]) as box:
+                results.append(await box.run(code))
+                results.append(await box.run("import os\nprint(os.listdir('.'), os.getcwd())"))
+        return results
+
+    refused, empty, written, clean = asyncio.run(both())
+    assert refused.error_type == "FileNotFoundError"
+    assert "No usable temporary directory" in refused.stderr
+    assert written.stdout == "written\n", written.stderr
+    assert empty.stdout == clean.stdout == "[] /scratch\n"
+    assert set(place.iterdir()) == before
