@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from rstar2.protocol.types import ToolResult
-from rstar2.sandbox.dispatch import Node, Pending, Request
+from rstar2.sandbox.dispatch import FAILURES, Node, Pending, Request
 from rstar2.sandbox.limits import BadCall, SandboxLimits, SandboxUnavailable
 from rstar2.sandbox.messages import (
     Answer,
@@ -269,14 +269,14 @@ class SandboxClient:
             self._is_well(node)
         elif now >= node.rests_until:  # else it failed in several places at once
             rest = max(rest, node.blame(str(trouble)))
-            self._ejections += node.failures >= _FAILURES
-            if self._out_since is None and all(n.failures >= _FAILURES for n in self._nodes):
+            self._ejections += node.failures >= FAILURES
+            if self._out_since is None and all(n.failures >= FAILURES for n in self._nodes):
                 self._out_since = now
         if rest:
             node.rests_until = max(node.rests_until, now + rest)
             self._loop.call_at(node.rests_until + _TICK, self._schedule)
         for call in reversed(calls):
-            call.tries += trouble.lost and node.failures < _FAILURES
+            call.tries += trouble.lost and node.failures < FAILURES
             if call.tries == _TRIES:
                 reason = f"the call was lost {_TRIES} times, last by {node.url} ({trouble})"
                 call.fail(SandboxUnavailable(reason))

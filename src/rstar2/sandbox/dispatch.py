@@ -8,7 +8,7 @@ from rstar2.sandbox.messages import MAX_CALLS, Call
 
 _BATCH_TEXT = 1 << 18
 """Characters of code and stdin in one request, unless a single call has more."""
-_FAILURES = 3
+FAILURES = 3
 """In a row, before a node rests."""
 _FIRST_REST, _LONGEST_REST = 0.5, 15.0
 
@@ -27,7 +27,7 @@ class Node:
         """Calls that it may get now; after a rest for its failures, one batch."""
         if now < self.rests_until:
             return 0
-        if self.failures >= _FAILURES:
+        if self.failures >= FAILURES:
             return 0 if self.outstanding else min(MAX_CALLS, per_node)
         return per_node - self.outstanding
 
@@ -35,7 +35,7 @@ class Node:
         """Counts a failure; returns the seconds that it must rest for it."""
         self.failures += 1
         self.reason = reason
-        beyond = self.failures - _FAILURES
+        beyond = self.failures - FAILURES
         return 0.0 if beyond < 0 else min(_LONGEST_REST, _FIRST_REST * 2.0 ** min(beyond, 9))
 
 

@@ -1,7 +1,7 @@
 """The walls: once around the zygote, then around every child before its program starts.
 
 ``strict``: the zygote has a user, mount, network, IPC and UTS namespace and a read-only root;
-a child has a root and a PID namespace of its own, Landlock where the kernel has it, and
+a child has a root, a user and a PID namespace of its own, Landlock where the kernel has it, and
 what else ``portable`` has.
 ``portable``: the zygote is an ordinary user where it can be; a child has Landlock, seccomp,
 no capabilities, resource limits.
@@ -90,8 +90,9 @@ class Jail:
             raise ChildProcessError("the zygote is gone")
 
     def fork(self) -> int:
-        """Fork a child; on rung ``strict`` it is alone in a PID namespace."""
-        return kernel.fork(kernel.CLONE_NEWPID if self.config.rung is Rung.STRICT else 0)
+        """Fork a child; on rung ``strict`` it is alone in a user and a PID namespace."""
+        alone = kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID
+        return kernel.fork(alone if self.config.rung is Rung.STRICT else 0)
 
     def limit(self) -> None:
         """Set the limits that all children inherit, and rule new privileges out."""
@@ -101,6 +102,7 @@ class Jail:
         resource.setrlimit(resource.RLIMIT_FSIZE, (self.config.file_bytes,) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        kernel.share_one_arena()
 
     def confine(self, slot: Slot, cpu_seconds: int) -> None:
         """Take every privilege from this child and set the limits that are its own.
@@ -121,7 +123,7 @@ class Jail:
         kernel.drop_capabilities()
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.config.open_files,) * 2)
-        if rung is Rung.STRICT:  # elsewhere it would count the user's other processes
+        if rung is Rung.STRICT:  # counted in its user namespace; elsewhere, for the whole user
             resource.setrlimit(resource.RLIMIT_NPROC, (self.config.threads,) * 2)
         if slot.rules >= 0:
             kernel.landlock_restrict(slot.rules)

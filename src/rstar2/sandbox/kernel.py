@@ -21,6 +21,7 @@ MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, AT_RECURSIVE, MNT_DETACH = 1, 2, 0x8000, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
+M_ARENA_MAX = -8
 ADDR_NO_RANDOMIZE = 0x0040000
 SYS_MOUNT_SETATTR = 442
 SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
@@ -110,6 +111,11 @@ def fork(flags: int = 0) -> int:
     number = SYS_CLONE.get(os.uname().machine, -1)
     pid: int = _libc_with_gil.syscall(number, flags | signal.SIGCHLD, 0, 0, 0, 0)
     return _check(pid, "clone")
+
+
+def share_one_arena() -> None:
+    """Keep libc from reserving 64 MiB of address space for each thread."""
+    _libc.mallopt(M_ARENA_MAX, 1)
 
 
 def load_filter(program: bytes) -> None:

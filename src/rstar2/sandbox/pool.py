@@ -32,7 +32,6 @@ _LOST_SECONDS = 60.0
 _LOST_FACTOR = 20.0
 _RETRIES = 3
 _SLOTS_PER_CPU = 2
-_SPARE_THREADS = 2
 
 
 Attempt = Callable[[], Awaitable[tuple[Reply, ToolResult]]]
@@ -277,7 +276,7 @@ class Sandbox:
             memory_bytes=limits.memory_mib << 20,
             file_bytes=limits.file_mib << 20,
             open_files=limits.open_files,
-            threads=self.slots * limits.threads + _SPARE_THREADS,
+            threads=limits.threads,
             output_bytes=limits.output_bytes,
             filter=filter_program.hex() if rung is not Rung.NONE else "",
         )

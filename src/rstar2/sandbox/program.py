@@ -72,11 +72,14 @@ def execute(source: str, names: dict[str, object], file_name: str = FILE_NAME) -
     Whatever the program raises becomes part of the report. ``sys.exit(0)`` is no error.
     """
     source = source.removeprefix("\ufeff")
-    linecache.cache[file_name] = (len(source), None, source.splitlines(True), file_name)
+    lines = [line.removesuffix("\n") + "\n" for line in io.StringIO(source, newline=None)]
+    linecache.cache[file_name] = (len(source), None, lines, file_name)
     try:
         return Report(value=_run_cell(source, names, file_name))
     except SystemExit as leaving:
-        return Report() if leaving.code in (None, 0) else describe(leaving)
+        code = leaving.code
+        fine = code is None or (isinstance(code, int) and int.__eq__(code, 0))
+        return Report() if fine else describe(leaving)
     except BaseException as error:
         return describe(error)
 
@@ -96,9 +99,23 @@ def _run_cell(source: str, names: dict[str, object], file_name: str) -> str:
 
 
 def describe(error: BaseException) -> Report:
-    """The report of an error, without a frame that is not the program's own."""
+    """The report of an error, whatever the program has made of errors and of the library."""
     if isinstance(error, MemoryError):
         release_reserve()
+    kind = "MemoryError" if isinstance(error, MemoryError) else _name(type(error))
+    try:
+        return Report(traceback=_traceback(error), error_type=kind)
+    except BaseException:
+        return Report(traceback=f"{kind}: <the error cannot be shown>\n", error_type=kind)
+
+
+def _name(kind: type) -> str:
+    """As the class was named, whatever its metaclass answers."""
+    return str(type.__dict__["__name__"].__get__(kind))
+
+
+def _traceback(error: BaseException) -> str:
+    """As Python prints it, without a frame that is not the program's own."""
     told = traceback.TracebackException(
         type(error), error, error.__traceback__, lookup_lines=False, compact=True
     )
@@ -108,9 +125,7 @@ def describe(error: BaseException) -> Report:
         link.stack[:] = [frame for frame in link.stack if frame.filename.startswith(_OURS)]
         chained = (link.__cause__, link.__context__, *(link.exceptions or ()))
         waiting += [other for other in chained if other is not None]
-    lines = told.format() if told.stack else told.format_exception_only()
-    kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
-    return Report(traceback="".join(lines), error_type=kind)
+    return "".join(told.format() if told.stack else told.format_exception_only())
 
 
 def keep_reserve() -> None:

@@ -3,7 +3,6 @@
 Runs in the zygote only. Standard library only.
 """
 
-import contextlib
 import errno
 import os
 import socket
@@ -154,5 +153,3 @@ def _enter_user_namespace(proc: int, flags: int) -> None:
     write_file(proc, "self/setgroups", "deny")
     write_file(proc, "self/uid_map", f"{INSIDE_UID} {uid} 1")
     write_file(proc, "self/gid_map", f"{INSIDE_UID} {gid} 1")
-    with contextlib.suppress(OSError):  # read-only in some containers; it is a second lock only
-        write_file(proc, "sys/user/max_user_namespaces", "0")

@@ -64,7 +64,7 @@ class ZygoteConfig:
         memory_bytes: Address space of a program on top of the interpreter's own.
         file_bytes: Largest file.
         open_files: Descriptors.
-        threads: Threads of all calls of this zygote together.
+        threads: Threads of a program, on rung ``strict``.
         output_bytes: Kept of the value and of the traceback.
         filter: The system calls allowed, hexadecimal BPF; empty on rung ``none``.
     """
