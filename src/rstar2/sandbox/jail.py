@@ -36,8 +36,8 @@ class Jail:
         proc: Descriptor of the machine's ``/proc`` (closed in every child).
         zygote: Descriptor of the zygote's own process.
         layers: What is in force, for people.
-        filter: The system calls allowed, BPF; on rung ``strict`` for the one process number
-            that every child has there; empty on rung ``none``.
+        filter: The system calls allowed, BPF; empty on rung ``none``.
+        ready_filter: The same for the one process number that every child has on ``strict``.
     """
 
     config: ZygoteConfig
@@ -46,6 +46,7 @@ class Jail:
     zygote: int
     layers: tuple[str, ...]
     filter: bytes
+    ready_filter: kernel.Filter
 
     @classmethod
     def enter(cls, config: ZygoteConfig) -> "Jail":
@@ -75,9 +76,9 @@ class Jail:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         slots = Slots(config, landlock > 0)
         program = bytes.fromhex(config.filter)
-        if config.rung is Rung.STRICT:
-            program = for_process(program, FIRST_OF_NAMESPACE)
-        return cls(config, slots, proc, os.pidfd_open(os.getpid()), tuple(layers), program)
+        ready = kernel.Filter.of(for_process(program, FIRST_OF_NAMESPACE))
+        zygote = os.pidfd_open(os.getpid())
+        return cls(config, slots, proc, zygote, tuple(layers), program, ready)
 
     def die_with_zygote(self) -> None:
         """Have the kernel kill this child when its zygote ends; end now if it has already.
@@ -129,9 +130,9 @@ class Jail:
             kernel.landlock_restrict(slot.rules)
             os.close(slot.rules)
         if rung is Rung.STRICT:
-            kernel.load_filter(self.filter)
+            kernel.load_filter(self.ready_filter)
         elif rung is Rung.PORTABLE:
-            kernel.load_filter(for_process(self.filter, os.getpid()))
+            kernel.load_filter(kernel.Filter.of(for_process(self.filter, os.getpid())))
 
     def kill(self, pid: int) -> None:
         """Kill the unreaped child ``pid`` and all that it started."""

@@ -20,6 +20,8 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 163
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, AT_RECURSIVE, MNT_DETACH = 1, 2, 0x8000, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+CAPABILITIES_VERSION_3 = struct.pack("<Ii", 0x20080522, 0)
+NO_CAPABILITIES = bytes(24)
 HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
 M_ARENA_MAX = -8
 ADDR_NO_RANDOMIZE = 0x0040000
@@ -78,10 +80,12 @@ def pivot_root(root: str) -> None:
     os.chdir("/")
 
 
+_capset = _libc.capset  # found now: to look a name up costs each child dozens of pages
+
+
 def drop_capabilities() -> None:
     """Give up every capability for good."""
-    version_3_of_this_process = struct.pack("<Ii", 0x20080522, 0)
-    _check(_libc.capset(version_3_of_this_process, bytes(24)), "capset")
+    _check(_capset(CAPABILITIES_VERSION_3, NO_CAPABILITIES), "capset")
 
 
 def repeat_addresses() -> None:
@@ -118,15 +122,21 @@ def share_one_arena() -> None:
     _libc.mallopt(M_ARENA_MAX, 1)
 
 
-def load_filter(program: bytes) -> None:
-    """Filter the system calls of this process for good; needs ``PR_SET_NO_NEW_PRIVS``."""
-    header = _FilterHeader(len(program) // 8, program)
-    result = _libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0)
-    _check(result, "seccomp")
+class Filter(ctypes.Structure):
+    """A BPF program for ``load_filter``."""
 
-
-class _FilterHeader(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_char_p))
+
+    @classmethod
+    def of(cls, program: bytes) -> "Filter":
+        """Make it from the program's bytes."""
+        return cls(len(program) // 8, program)
+
+
+def load_filter(program: Filter) -> None:
+    """Filter the system calls of this process for good; needs ``PR_SET_NO_NEW_PRIVS``."""
+    result = _libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
+    _check(result, "seccomp")
 
 
 def landlock_version() -> int:
