@@ -34,7 +34,7 @@ class ToolResult:
         error_type: Name of the exception class, as ``ZeroDivisionError``; empty if none.
         duration: Seconds from start to end of the program.
         cpu: CPU seconds of the program.
-        truncated: Whether stdout or stderr was cut at the output limit.
+        truncated: Whether one of the texts was cut at the output limit.
     """
 
     status: RunStatus

@@ -47,8 +47,11 @@ class Report:
         """JSON in ASCII, texts cut to about ``limit`` characters; no bytes if all is empty."""
         if self == Report():
             return b""
-        cut = {name: _shorten(text, limit) for name, text in asdict(self).items()}
-        return json.dumps(cut).encode("ascii")
+        texts = asdict(self)
+        told = {name: _shorten(text, limit) for name, text in texts.items()}
+        if told != texts:
+            told["cut"] = "yes"
+        return json.dumps(told).encode("ascii")
 
 
 def _shorten(text: str, limit: int) -> str:
@@ -69,7 +72,8 @@ def new_main() -> dict[str, object]:
 def execute(source: str, names: dict[str, object], file_name: str = FILE_NAME) -> Report:
     """Run ``source`` among ``names``, the last expression once and for its value.
 
-    Whatever the program raises becomes part of the report. ``sys.exit(0)`` is no error.
+    As in IPython, a semicolon behind that expression hides its value. Whatever the program
+    raises becomes part of the report. ``sys.exit(0)`` is no error.
     """
     source = source.removeprefix("\ufeff")
     lines = [line.removesuffix("\n") + "\n" for line in io.StringIO(source, newline=None)]
@@ -91,11 +95,19 @@ def _run_cell(source: str, names: dict[str, object], file_name: str) -> str:
         exec(compile(tree, file_name, "exec", dont_inherit=True), names)
         return ""
     tree.body.pop()
+    silenced = _is_silenced(source, last)
     body = compile(tree, file_name, "exec", dont_inherit=True)
     expression = compile(ast.Expression(last.value), file_name, "eval", dont_inherit=True)
     exec(body, names)
     value = eval(expression, names)
-    return "" if value is None else repr(value)
+    return "" if value is None or silenced else repr(value)
+
+
+def _is_silenced(source: str, last: ast.stmt) -> bool:
+    """Whether a semicolon follows the last statement, which hides its value."""
+    assert last.end_lineno is not None
+    line = list(io.StringIO(source, newline=None))[last.end_lineno - 1]
+    return line.encode("utf-8", "surrogatepass")[last.end_col_offset :].lstrip().startswith(b";")
 
 
 def describe(error: BaseException) -> Report:

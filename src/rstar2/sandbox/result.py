@@ -19,7 +19,6 @@ from rstar2.protocol.types import RunStatus, ToolResult
 from rstar2.sandbox.wire import Ending
 
 _ADDRESS = re.compile(r"(?<= at )0x[0-9A-Fa-f]{6,}")
-_LONGEST_REPORT = 4 << 20
 _LONGEST_CUT = 3
 """Characters that stand for what was cut out of a text of a report."""
 _SHARED_PREFIXES = {"/", "/usr", "/usr/local"}
@@ -72,7 +71,7 @@ class Files:
     Attributes:
         stdout: Its first ``limit`` bytes, decoded.
         stderr: The same of stderr.
-        truncated: Whether there was more of either.
+        truncated: Whether there was more of these or of a text of the report.
         report: The texts of its report, if it left one; the program may have written them.
     """
 
@@ -85,8 +84,9 @@ class Files:
     def read(cls, stdout: int, stderr: int, report: int, limit: int) -> "Files":
         """Read them from their descriptors."""
         longest = max(os.fstat(handle).st_size for handle in (stdout, stderr))
-        told = _read_report(report, limit + _LONGEST_CUT)
-        return cls(_head(stdout, limit), _head(stderr, limit), longest > limit, told)
+        told = _read_report(report, limit)
+        truncated = longest > limit or "cut" in told
+        return cls(_head(stdout, limit), _head(stderr, limit), truncated, told)
 
 
 def _head(handle: int, limit: int) -> str:
@@ -138,16 +138,21 @@ def read_text(handle: int) -> str:
     return os.pread(handle, os.fstat(handle).st_size, 0).decode("utf-8", "replace")
 
 
+def report_bytes(limit: int) -> int:
+    """The longest report of texts of ``limit`` characters: one may take twelve bytes of JSON."""
+    return 12 * limit + 1024
+
+
 def _read_report(handle: int, limit: int) -> dict[str, str]:
     """The report's texts; the program may have written anything there, so nothing is trusted."""
     told: object = None
-    if text := _head(handle, _LONGEST_REPORT):
+    if text := _head(handle, report_bytes(limit)):
         with contextlib.suppress(ValueError, RecursionError):
             told = json.loads(text)
     if not isinstance(told, dict):
         return {}
     return {
-        str(name): value[:limit].encode("utf-8", "backslashreplace").decode()
+        str(name): value[: limit + _LONGEST_CUT].encode("utf-8", "backslashreplace").decode()
         for name, value in told.items()
         if isinstance(value, str)
     }

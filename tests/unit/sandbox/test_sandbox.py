@@ -41,6 +41,11 @@ class TestFourResults:
             ("x = 20\nx + 1", "21"),
             ("'a\\n'", "'a\\n'"),
             ("None", ""),
+            ("x = 1\nx;", ""),
+            ("x = 'ä'; (x)  ;  # quiet", ""),
+            ("(\n1,\n2)", "(1, 2)"),
+            ("'a;'", "'a;'"),
+            ("1  # not quiet;", "1"),
             ("x = 1", ""),
             ("[].append(1)", ""),
             ("", ""),
@@ -195,7 +200,9 @@ class TestOutputLimits:
         assert (result.truncated, len(result.stdout)) == (True, 10_000)
 
     def test_values_and_tracebacks_are_cut_in_the_middle(self, run: Bench) -> None:
-        assert len(run("'x' * 10**6").value) < 10_100
+        result = run("'x' * 10**6")
+        assert (len(result.value), result.truncated) == (10_003, True)
+        assert len(run("'😀' * 9_000").value) == 9_002
         told = run("class Last(Exception): pass\nraise Last('x' * 10**6 + 'end')").stderr
         assert len(told) < 10_100
         assert told.startswith("Traceback")
