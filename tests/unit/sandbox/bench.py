@@ -1,6 +1,7 @@
 """A sandbox to try programs in, and a look at the processes behind it."""
 
 import asyncio
+import contextlib
 import textwrap
 import time
 from pathlib import Path
@@ -30,7 +31,11 @@ class Bench:
 
 def descendants(pid: int) -> set[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {int(child) for child in children}.union(*(descendants(int(c)) for c in children))
+    found = {int(child) for child in children}
+    for child in children:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            found |= descendants(int(child))
+    return found
 
 
 def zygote_of(sandbox: Sandbox) -> int:
