@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from rstar2.protocol.types import ToolResult
+from rstar2.sandbox.process import ZygoteLost
 from rstar2.sandbox.result import Files, Reply, Scrubber, read_result, read_text
 
 
@@ -23,13 +24,21 @@ class CallFiles:
         self.handles: list[int] = []
 
     def __enter__(self) -> Self:
+        """Make them.
+
+        Raises:
+            ZygoteLost: If the machine has no descriptors or memory left.
+        """
         try:
             for _ in range(5):
                 self.handles.append(_memory_file())
-        except OSError:
+            self.fill(*self._texts)
+        except OSError as error:
+            self._close()
+            raise ZygoteLost(f"no memory files for the call: {error}") from error
+        except ZygoteLost:
             self._close()
             raise
-        self.fill(*self._texts)
         return self
 
     def __exit__(
@@ -41,15 +50,24 @@ class CallFiles:
         self._close()
 
     def _close(self) -> None:
-        for handle in self.handles:
-            os.close(handle)
+        while self.handles:
+            os.close(self.handles.pop())
 
     def fill(self, code: str, stdin: str) -> None:
-        """Put the next program in; the others are emptied."""
+        """Put the next program in; the others are emptied.
+
+        Raises:
+            ZygoteLost: If the machine has no memory left.
+        """
         for handle, text in zip(self.handles, (code, stdin, "", "", ""), strict=True):
-            os.ftruncate(handle, 0)
-            if text:
-                os.pwrite(handle, text.encode("utf-8", "surrogatepass"), 0)
+            data = text.encode("utf-8", "surrogatepass")
+            try:
+                os.ftruncate(handle, 0)
+                written = os.pwrite(handle, data, 0) if data else 0
+            except OSError as error:
+                raise ZygoteLost(f"a call's memory file cannot be written: {error}") from error
+            if written < len(data):
+                raise ZygoteLost("a call's memory file is full")
 
     def result(self, reply: Reply, limit: int, scrub: Scrubber, scratch: str) -> ToolResult:
         """Judge the program by how it ended and by what it left.

@@ -6,8 +6,8 @@ are trusted: ``Sandbox(isolation="none")``.
 """
 
 import asyncio
+import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -15,8 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from rstar2.protocol.types import ToolResult
+from rstar2.sandbox.calls import CallFiles
 from rstar2.sandbox.limits import SandboxLimits
-from rstar2.sandbox.result import Reply
+from rstar2.sandbox.result import Reply, Scrubber
 from rstar2.sandbox.wire import Ending
 
 _BOOT = """
@@ -37,44 +39,43 @@ os._exit(program.run_as_main(stage, source, report, limit))
 _FLAGS = ("-s", "-P", "-B", "-X", "utf8")
 
 
-async def run_cold(handles: list[int], seconds: float, limits: SandboxLimits) -> Reply:
-    """Run the program in the first of these files, see ``CallFiles``; its time is wall time.
+async def run_cold(
+    code: str, stdin: str, seconds: float, limits: SandboxLimits
+) -> tuple[Reply, ToolResult]:
+    """Run a program; its time is wall time, and with it ends what it has started."""
+    with CallFiles(code, stdin) as files, tempfile.TemporaryDirectory() as scratch:
+        reply = await _run(files.handles, seconds, limits, scratch)
+        return reply, files.result(reply, limits.output_bytes, Scrubber(), scratch)
 
-    Args:
-        handles: Descriptors of program, stdin, stdout, stderr and report.
-        seconds: When it is killed, with what it has started.
-        limits: Of its output and files.
-    """
+
+async def _run(handles: list[int], seconds: float, limits: SandboxLimits, scratch: str) -> Reply:
     code, stdin, stdout, stderr, report = handles
     numbers = (code, report, limits.output_bytes, int(seconds) + 2, limits.file_mib << 20)
     command = [sys.executable, *_FLAGS, "-c", _BOOT, str(Path(__file__).parent)]
     command += [str(number) for number in (*numbers, limits.open_files)]
-    with tempfile.TemporaryDirectory(prefix="rstar2-cold-") as scratch:
-        start = time.monotonic()
-        process = subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=(code, report),
-            cwd=scratch,
-            env={"PATH": os.defpath, "PYTHONHASHSEED": "0", "HOME": ".", "TMPDIR": "."},
-            start_new_session=True,
-        )
-        ending = Ending.EXITED
-        waiting = asyncio.ensure_future(asyncio.to_thread(os.wait4, process.pid, 0))
-        try:
-            await asyncio.wait([waiting], timeout=seconds)
-            if not waiting.done():
-                ending = Ending.OUT_OF_TIME
-        finally:
-            if not waiting.done():
+    start = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=(code, report),
+        cwd=scratch,
+        env={"PATH": os.defpath, "PYTHONHASHSEED": "0", "HOME": ".", "TMPDIR": "."},
+        start_new_session=True,
+    )
+    ending = Ending.EXITED
+    waiting = asyncio.ensure_future(asyncio.to_thread(os.wait4, process.pid, 0))
+    try:
+        await asyncio.wait([waiting], timeout=seconds)
+        if not waiting.done():
+            ending = Ending.OUT_OF_TIME
+    finally:
+        if not waiting.done():
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.killpg(process.pid, signal.SIGKILL)
-                await waiting
-        _, status, usage = await waiting
-        process.returncode = os.waitstatus_to_exitcode(status)
-        return Reply(ending, status, _cpu(usage), time.monotonic() - start)
-
-
-def _cpu(usage: resource.struct_rusage) -> float:
-    return usage.ru_utime + usage.ru_stime
+            await waiting
+    _, status, usage = await waiting
+    process.returncode = os.waitstatus_to_exitcode(status)
+    cpu = usage.ru_utime + usage.ru_stime
+    return Reply(ending, status, cpu, time.monotonic() - start)

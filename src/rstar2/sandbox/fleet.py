@@ -10,6 +10,9 @@ from rstar2.sandbox.limits import SandboxUnavailable
 from rstar2.sandbox.process import ZygoteLost, ZygoteProcess
 from rstar2.sandbox.wire import ZygoteConfig
 
+_CROWD = 64
+"""Calls at one zygote, above which a call waits for the one that is being started."""
+
 
 class Fleet:
     """One to ``most`` zygotes of the same kind.
@@ -24,6 +27,7 @@ class Fleet:
         self._most = most
         self._members: list[ZygoteProcess] = []
         self._starting: asyncio.Task[ZygoteProcess] | None = None
+        self._closed = False
         self.started = 0
 
     @property
@@ -38,18 +42,24 @@ class Fleet:
         Raises:
             PermissionError: If the machine refuses the rung.
             SandboxUnavailable: If the first does not come up.
-            ZygoteLost: If a later one does not.
+            ZygoteLost: If a later one does not, or the fleet is closed.
         """
-        members = self.members
-        least = min(members, key=lambda zygote: zygote.load, default=None)
-        busy = least is None or least.load > 0
-        if busy and len(members) < self._most and self._starting is None:
-            self._starting = asyncio.create_task(self._start())
-            self._starting.add_done_callback(_look_at)
-        if least is None:
+        while True:
+            if self._closed:
+                raise ZygoteLost("the sandbox was closed")
+            members = self.members
+            least = min(members, key=lambda zygote: zygote.load, default=None)
+            busy = least is None or least.load > 0
+            if busy and len(members) < self._most and self._starting is None:
+                self._starting = asyncio.create_task(self._start())
+                self._starting.add_done_callback(_look_at)
+            if least is not None and (least.load < _CROWD or self._starting is None):
+                return least
             assert self._starting is not None
-            return await asyncio.shield(self._starting)
-        return least
+            start = self._starting
+            await asyncio.wait([start])
+            if least is None and not start.cancelled():
+                return start.result()
 
     async def _start(self) -> ZygoteProcess:
         try:
@@ -66,7 +76,8 @@ class Fleet:
             self._starting = None
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all of them; whoever waits for one is told."""
+        self._closed = True
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])

@@ -24,6 +24,8 @@ from rstar2.sandbox.scratch import MOST_CHILDREN, Slot, Slots
 from rstar2.sandbox.wire import ZygoteConfig
 
 FIRST_OF_NAMESPACE = 1
+LEAST_LANDLOCK = 3
+"""Earlier ones let a program empty files that it may not open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,10 @@ class Jail:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         if landlock:
             layers.append(f"Landlock {landlock}")
-        elif config.rung is Rung.PORTABLE:
-            raise OSError("this kernel has no Landlock, or it is not switched on")
+        if config.rung is Rung.PORTABLE and landlock < LEAST_LANDLOCK:
+            raise PermissionError(
+                f"Landlock {LEAST_LANDLOCK} (Linux 6.2) is needed, this kernel has {landlock}"
+            )
         if config.rung is not Rung.NONE:
             layers.append("seccomp")
         layers.append("resource limits")

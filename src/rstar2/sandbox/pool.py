@@ -1,4 +1,4 @@
-"""The caller's side: slots in order of arrival, in front of zygotes that are replaced."""
+"""The caller's side: slots in order of arrival, retries, and the rung that is in force."""
 
 import asyncio
 import os
@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from rstar2.protocol.types import ToolResult
-from rstar2.sandbox.calls import CallFiles
+from rstar2.sandbox.backend import Backend
 from rstar2.sandbox.cold import run_cold
 from rstar2.sandbox.filter import compile_filter
-from rstar2.sandbox.fleet import Fleet
 from rstar2.sandbox.limits import (
     Rung,
     SandboxLimits,
@@ -20,19 +19,15 @@ from rstar2.sandbox.limits import (
     SandboxUnsupported,
     Tier,
 )
-from rstar2.sandbox.process import ZygoteLost, ZygoteProcess
-from rstar2.sandbox.result import Reply, Scrubber, was_killed
+from rstar2.sandbox.process import ZygoteLost
+from rstar2.sandbox.result import Reply, was_killed
 from rstar2.sandbox.session import Session
 from rstar2.sandbox.state import Isolation, SandboxStats
-from rstar2.sandbox.tiers import tier_for
 from rstar2.sandbox.turns import Turns
-from rstar2.sandbox.wire import Ending, Request, ZygoteConfig
 
-_LOST_SECONDS = 60.0
-_LOST_FACTOR = 20.0
 _RETRIES = 3
 _SLOTS_PER_CPU = 2
-
+_CLOSED = "the sandbox is closed: use `async with Sandbox() as sandbox`"
 
 Attempt = Callable[[], Awaitable[tuple[Reply, ToolResult]]]
 
@@ -76,13 +71,10 @@ class Sandbox:
         self._wanted = None if isolation is None else Rung(isolation)
         self._tiers = tuple(tiers)
         self._scratch = "" if scratch is None else str(scratch.resolve())
-        self._scrub = Scrubber()
+        self._entered = False
+        self._backend: Backend | None = None
         self._isolation: Isolation | None = None
-        self._fleets: dict[Tier, Fleet] = {}
-        self.turns = Turns(self.slots)
-        """Public for sessions."""
-        self._number = 0
-        self._open = False
+        self._turns = Turns(self.slots)
         self._stats = SandboxStats()
 
     @property
@@ -95,16 +87,17 @@ class Sandbox:
     @property
     def zygote_pids(self) -> tuple[int, ...]:
         """The warm interpreters that live now."""
-        return tuple(z.pid for fleet in self._fleets.values() for z in fleet.members)
+        return tuple(zygote.pid for zygote in self._backend.zygotes) if self._backend else ()
 
     @property
     def stats(self) -> SandboxStats:
         """Counts since it was entered; the object is live."""
-        self._stats.submitted = self.turns.asked
-        self._stats.queue_seconds = self.turns.seconds
-        self._stats.waiting = self.turns.waiting
-        self._stats.running = self.slots - self.turns.free
-        self._stats.zygotes_started = sum(fleet.started for fleet in self._fleets.values())
+        self._stats.submitted = self._turns.asked
+        self._stats.queue_seconds = self._turns.seconds
+        self._stats.waiting = self._turns.waiting
+        self._stats.running = self.slots - self._turns.free
+        if self._backend is not None:
+            self._stats.zygotes_started = self._backend.started
         return self._stats
 
     async def __aenter__(self) -> Self:
@@ -113,39 +106,44 @@ class Sandbox:
         Raises:
             SandboxUnsupported: If there is none, or not the one that was asked for.
             SandboxUnavailable: If the zygote does not come up.
+            RuntimeError: If it is entered already.
         """
+        if self._entered:
+            raise RuntimeError("this sandbox is entered already: make another")
+        self._stats, self._turns = SandboxStats(), Turns(self.slots)
         if sys.platform != "linux":
-            return self._enter_cold()
-        self._stats = SandboxStats()
-        self.turns = Turns(self.slots)
-        filter_program = b"" if self._wanted is Rung.NONE else compile_filter()
-        rungs = (Rung.STRICT, Rung.PORTABLE) if self._wanted is None else (self._wanted,)
+            self._isolation = self._without_walls()
+        else:
+            self._isolation = await self._climb()
+        self._entered = True
+        return self
+
+    async def _climb(self) -> Isolation:
+        program = b"" if self._wanted is Rung.NONE else compile_filter()
         refused: dict[Rung, str] = {}
-        for rung in rungs:
-            self._fleets = {tier: self._fleet(rung, tier, filter_program) for tier in self._tiers}
+        for rung in (Rung.STRICT, Rung.PORTABLE) if self._wanted is None else (self._wanted,):
+            backend = Backend(rung, self._tiers, self.limits, self.slots, self._scratch, program)
             try:
-                zygote = await self._fleets[tier_for("", self._tiers)].pick()
+                layers = await backend.try_out()
             except PermissionError as error:
+                await backend.close()
                 refused[rung] = str(error)
+            except BaseException:
+                await backend.close()
+                raise
             else:
-                self._isolation = Isolation(rung, zygote.layers, refused)
-                self._open = True
-                return self
-        self._fleets = {}
+                self._backend = backend
+                return Isolation(rung, layers, refused)
         reasons = "; ".join(f"{rung}: {why}" for rung, why in refused.items())
         raise SandboxUnsupported(f"this machine does not allow the sandbox: {reasons}")
 
-    def _enter_cold(self) -> Self:
+    def _without_walls(self) -> Isolation:
         if self._wanted is not Rung.NONE:
             raise SandboxUnsupported(
                 f"this is {sys.platform}, which has no namespaces, Landlock, seccomp or memfd: use "
                 'a Linux container, or Sandbox(isolation="none") for programs that you trust'
             )
-        self._stats = SandboxStats()
-        self.turns = Turns(self.slots)
-        self._isolation = Isolation(Rung.NONE, ("a fresh process per call",))
-        self._open = True
-        return self
+        return Isolation(Rung.NONE, ("a fresh process per call",))
 
     async def __aexit__(
         self,
@@ -154,10 +152,10 @@ class Sandbox:
         trace: TracebackType | None,
     ) -> None:
         """Kill what still runs and remove what it wrote; calls that wait are told."""
-        self._open = False
-        fleets, self._fleets = self._fleets, {}
-        for fleet in fleets.values():
-            await fleet.close()
+        self._entered = False
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            await backend.close()
 
     async def run(self, code: str, stdin: str = "", timeout: float | None = None) -> ToolResult:
         """Run a program and say how it ended.
@@ -177,8 +175,8 @@ class Sandbox:
             BadCall: If the call itself is wrong.
         """
         code, stdin, seconds = self.limits.check(code, stdin, timeout)
-        await self.turns.take()
-        return await self.with_turn(lambda: self._run_once(code, stdin, seconds))
+        await self._turns.take()
+        return await self._with_turn(lambda: self._run_once(code, stdin, seconds))
 
     def session(self) -> Session:
         """Programs that share their names; see ``rstar2.sandbox.session``.
@@ -188,9 +186,27 @@ class Sandbox:
         """
         if sys.platform != "linux":
             raise SandboxUnsupported(f"sessions need Linux, this is {sys.platform}")
-        return Session(self)
+        return Session(self.limits, self._in_turn, self._living_backend)
 
-    async def with_turn(self, attempt: Attempt) -> ToolResult:
+    async def fork_floor(self, tier: Tier, count: int) -> float:
+        """Seconds of a fork of that tier's zygote whose child does nothing: the least possible."""
+        return await self._living_backend().fork_floor(tier, count)
+
+    def _living_backend(self) -> Backend:
+        if self._backend is None:
+            raise SandboxUnavailable(_CLOSED)
+        return self._backend
+
+    async def _run_once(self, code: str, stdin: str, seconds: float) -> tuple[Reply, ToolResult]:
+        if sys.platform != "linux":
+            return await run_cold(code, stdin, seconds, self.limits)
+        return await self._living_backend().run(code, stdin, seconds)
+
+    async def _in_turn(self, attempt: Attempt) -> ToolResult:
+        await self._turns.take()
+        return await self._with_turn(attempt)
+
+    async def _with_turn(self, attempt: Attempt) -> ToolResult:
         """Try until the sandbox, not the program, has done its part; then end the turn.
 
         A child that was killed from outside is tried once more; a second time it is the
@@ -202,13 +218,13 @@ class Sandbox:
         try:
             return await self._try(attempt)
         finally:
-            self.turns.give_back()
+            self._turns.give_back()
 
     async def _try(self, attempt: Attempt) -> ToolResult:
         suspected = False
         for number in range(_RETRIES + 1):
-            if not self._open:
-                raise SandboxUnavailable("the sandbox is closed: use `async with Sandbox() as ...`")
+            if not self._entered:
+                raise SandboxUnavailable(_CLOSED)
             try:
                 reply, result = await attempt()
             except ZygoteLost as lost:
@@ -220,67 +236,14 @@ class Sandbox:
                     return result
                 suspected, reason = True, "the program was killed from outside"
             self._stats.retries += 1
+        if not self._entered:
+            raise SandboxUnavailable(_CLOSED)
         raise SandboxUnavailable(f"the call failed {_RETRIES + 1} times, last: {reason}")
 
     def _count(self, result: ToolResult) -> None:
         self._stats.finished[result.status] += 1
         self._stats.run_seconds += result.duration
         self._stats.cpu_seconds += result.cpu
-
-    async def _run_once(self, code: str, stdin: str, seconds: float) -> tuple[Reply, ToolResult]:
-        if sys.platform != "linux":
-            with CallFiles(code, stdin) as files:
-                reply = await run_cold(files.handles, seconds, self.limits)
-                return reply, self.judge(reply, files, "/nowhere")
-        zygote = await self._fleets[tier_for(code, self._tiers)].pick()
-        with CallFiles(code, stdin) as files:
-            patience = self.patience(seconds)
-            reply = await zygote.call(
-                Request.RUN, self._next_number(), seconds, files.handles, patience
-            )
-            if reply.ending is Ending.NOT_STARTED:
-                raise ZygoteLost(f"the program was not started: {files.fault()}")
-            return reply, self.judge(reply, files, zygote.home)
-
-    def judge(self, reply: Reply, files: CallFiles, scratch: str) -> ToolResult:
-        """The result of a program that has ended."""
-        return files.result(reply, self.limits.output_bytes, self._scrub, scratch)
-
-    def patience(self, seconds: float) -> float:
-        """After how long a silent zygote is taken for lost."""
-        return _LOST_FACTOR * seconds + _LOST_SECONDS
-
-    async def lease_session(self) -> tuple[ZygoteProcess, int]:
-        """A zygote with everything loaded, and a number for a session there."""
-        largest = max(self._tiers, key=list(Tier).index)
-        return await self._fleets[largest].pick(), self._next_number()
-
-    async def fork_floor(self, tier: Tier, count: int) -> float:
-        """Seconds of a fork of that tier's zygote whose child does nothing: the least possible."""
-        zygote = await self._fleets[tier].pick()
-        reply = await zygote.call(Request.FORK_FLOOR, self._next_number(), count, [], 60.0 + count)
-        return reply.wall_seconds
-
-    def _next_number(self) -> int:
-        self._number += 1
-        return self._number
-
-    def _fleet(self, rung: Rung, tier: Tier, filter_program: bytes) -> Fleet:
-        limits = self.limits
-        config = ZygoteConfig(
-            rung=rung,
-            tier=tier,
-            home="",
-            scratch=self._scratch if rung is Rung.PORTABLE else "",
-            scratch_bytes=limits.scratch_mib << 20,
-            memory_bytes=limits.memory_mib << 20,
-            file_bytes=limits.file_mib << 20,
-            open_files=limits.open_files,
-            threads=limits.threads,
-            output_bytes=limits.output_bytes,
-            filter=filter_program.hex() if rung is not Rung.NONE else "",
-        )
-        return Fleet(config, most=min(self.slots, _cpus()))
 
 
 def _cpus() -> int:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -34,6 +36,9 @@ of our own keep out the same things."""
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 10.0
+_FULL_SECONDS = 0.002
+"""Between two tries to send, while the zygote has not yet read what was sent before."""
+_LOG = logging.getLogger(__name__)
 
 
 class ZygoteLost(Exception):
@@ -48,6 +53,7 @@ class ZygoteProcess:
         pid: Its process.
         home: Directory that holds the scratch directories of its calls, outside ``strict``.
         layers: The walls that it found itself behind.
+        sessions: Sessions that have a child there.
     """
 
     def __init__(
@@ -61,11 +67,12 @@ class ZygoteProcess:
         self.alive = True
         self.pid = process.pid
         self.layers: tuple[str, ...] = ()
+        self.sessions = 0
 
     @property
     def load(self) -> int:
-        """Calls that wait for it."""
-        return len(self._waiting)
+        """Calls that wait for it, and its sessions."""
+        return len(self._waiting) + self.sessions
 
     @classmethod
     async def start(cls, config: ZygoteConfig) -> "ZygoteProcess":
@@ -73,26 +80,39 @@ class ZygoteProcess:
 
         Raises:
             PermissionError: If the machine refuses ``config.rung``; the text says what.
-            SandboxUnavailable: If it dies or hangs on the way.
+            SandboxUnavailable: If it dies or hangs on the way, or cannot be started.
         """
-        home = tempfile.mkdtemp(prefix="rstar2-sandbox-", dir=config.scratch or None)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        log = os.memfd_create("zygote-log")
         try:
-            with theirs:
-                process = _spawn(replace(config, home=home), theirs.fileno(), log)
-            zygote = cls(process, ours, home)
-            try:
-                await zygote._greet(log)
-            except BaseException:
-                zygote.kill()
-                raise
+            zygote, log = cls._launch(config)
+        except OSError as error:
+            raise SandboxUnavailable(
+                f"the sandbox's interpreter does not start: {error}"
+            ) from error
+        try:
+            await zygote._greet(log)
+        except BaseException:
+            zygote.kill()
+            raise
         finally:
             os.close(log)
         if config.rung is Rung.STRICT:  # it stands on a root of its own now
-            os.rmdir(home)
+            os.rmdir(zygote.home)
         return zygote
+
+    @classmethod
+    def _launch(cls, config: ZygoteConfig) -> "tuple[ZygoteProcess, int]":
+        with contextlib.ExitStack() as undo:
+            home = tempfile.mkdtemp(prefix="rstar2-sandbox-", dir=config.scratch or None)
+            undo.callback(os.rmdir, home)
+            log = os.memfd_create("zygote-log")
+            undo.callback(os.close, log)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undo.callback(ours.close)
+            with theirs:
+                process = _spawn(replace(config, home=home), theirs.fileno(), log)
+            undo.pop_all()
+        ours.setblocking(False)
+        return cls(process, ours, home), log
 
     async def _greet(self, log: int) -> None:
         waiting = self._loop.sock_recv(self._control, 4096)
@@ -104,8 +124,10 @@ class ZygoteProcess:
             last_lines = read_text(log)[-500:].strip()
             raise SandboxUnavailable(f"the sandbox's interpreter died: {last_lines}")
         said = json.loads(hello)
-        if "refused" in said:
+        if said.get("refused"):
             raise PermissionError(said["refused"])
+        if "failed" in said:
+            raise SandboxUnavailable(f"the sandbox's interpreter failed: {said['failed']}")
         self.layers = tuple(said["layers"])
         self._loop.add_reader(self._control.fileno(), self._read)
 
@@ -117,30 +139,38 @@ class ZygoteProcess:
         Raises:
             ZygoteLost: If the zygote dies, or says nothing for ``patience`` seconds.
         """
+        while not self.send(kind, number, amount, handles):
+            await asyncio.sleep(_FULL_SECONDS)
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[number] = future
         try:
-            self.send(kind, number, amount, handles)
             async with asyncio.timeout(patience):
                 return await future
         except TimeoutError:
             self.kill()
             raise ZygoteLost(f"no answer within {patience:.0f} s") from None
         except asyncio.CancelledError:
-            with contextlib.suppress(ZygoteLost):  # one that is gone has killed its children
-                self.send(Request.CANCEL, number)
+            self.cancel(number)
             raise
         finally:
             self._waiting.pop(number, None)
 
+    def cancel(self, number: int) -> None:
+        """Have a call or session killed; a zygote that is gone has done so already."""
+        with contextlib.suppress(ZygoteLost):
+            if not self.send(Request.CANCEL, number):
+                self._loop.call_later(_FULL_SECONDS, self.cancel, number)
+
     def send(
         self, kind: Request, number: int, amount: float = 0.0, handles: list[int] | None = None
-    ) -> None:
-        """Ask without waiting for a reply.
+    ) -> bool:
+        """Ask without waiting for a reply; False if there is no room for the message now.
 
         Raises:
             ZygoteLost: If the zygote is gone.
         """
+        if not self.alive:
+            raise ZygoteLost("the sandbox's interpreter died")
         message = REQUEST.pack(kind, number, amount)
         try:
             if handles:
@@ -148,8 +178,11 @@ class ZygoteProcess:
             else:
                 self._control.send(message)
         except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.ETOOMANYREFS):
+                return False
             self.kill()
             raise ZygoteLost(str(error)) from error
+        return True
 
     def _read(self) -> None:
         while self.alive:
@@ -171,14 +204,14 @@ class ZygoteProcess:
         if not self.alive:
             return
         self.alive = False
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ZygoteLost("the sandbox's interpreter died"))
         self._loop.remove_reader(self._control.fileno())
         self._control.close()
         self._process.kill()
         self._process.wait()
         _remove(self.home)
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(ZygoteLost("the sandbox's interpreter died"))
 
     async def close(self) -> None:
         """Let it kill its children and leave."""
@@ -191,15 +224,15 @@ class ZygoteProcess:
 
 def _remove(home: str) -> None:
     """Remove what a zygote left; its children, just killed, may write for a moment yet."""
-    for attempt in range(20):
+    for _ in range(20):
         try:
             if os.path.exists(home):
                 remove_tree(home)
             return
-        except OSError:
-            if attempt == 19:
-                raise
+        except OSError as error:
+            reason = error
             time.sleep(0.01)
+    _LOG.warning("%s cannot be removed: %s", home, reason)
 
 
 def _spawn(config: ZygoteConfig, control: int, log: int) -> "subprocess.Popen[bytes]":
@@ -213,8 +246,8 @@ def _spawn(config: ZygoteConfig, control: int, log: int) -> "subprocess.Popen[by
         "TMPDIR": ".",
         **dict.fromkeys(threads, "1"),
     }
-    if "LD_LIBRARY_PATH" in os.environ:
-        environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+    if libraries := python_libraries():
+        environment["LD_LIBRARY_PATH"] = libraries
     flags = ("-s", "-P", "-B", "-X", "utf8")
     here = str(Path(__file__).parent)
     return subprocess.Popen(
@@ -227,3 +260,9 @@ def _spawn(config: ZygoteConfig, control: int, log: int) -> "subprocess.Popen[by
         pass_fds=[control],
         start_new_session=True,
     )
+
+
+def python_libraries() -> str:
+    """The part of LD_LIBRARY_PATH without which this Python does not start."""
+    folders = filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    return ":".join(folder for folder in folders if list(Path(folder).glob("libpython*")))

@@ -148,7 +148,7 @@ def _enter_user_namespace(proc: int, flags: int) -> None:
         kernel.unshare(kernel.CLONE_NEWUSER | flags)
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise PermissionError(error.errno, "unshare: user namespaces are used up") from error
+            raise PermissionError(errno.EPERM, "unshare: user namespaces are used up") from error
         raise
     write_file(proc, "self/setgroups", "deny")
     write_file(proc, "self/uid_map", f"{INSIDE_UID} {uid} 1")

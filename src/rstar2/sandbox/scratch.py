@@ -84,16 +84,29 @@ class Slots:
             os.makedirs(slot.directory, 0o700, exist_ok=True)
         else:
             slot.directory = config.home
-        if self.landlock:
-            writable = ["/dev/null", *([slot.directory] if self.writable else [])]
-            readable = [*root.python_paths(), *([] if self.writable else [slot.directory])]
-            slot.rules = kernel.landlock_ruleset(readable, writable)
-        slot.changed = os.stat(slot.directory).st_ctime_ns
+        try:
+            if self.landlock:
+                slot.rules = self._ruleset(slot.directory)
+            slot.changed = os.stat(slot.directory).st_ctime_ns
+        except OSError:
+            self._discard(slot)
+            raise
+
+    def _ruleset(self, directory: str) -> int:
+        writable = ["/dev/null", *([directory] if self.writable else [])]
+        readable = [*root.python_paths(), *([] if self.writable else [directory])]
+        return kernel.landlock_ruleset(readable, writable)
 
     def give_back(self, slot: Slot) -> None:
-        """Take back the slot of a child that is gone, and what it wrote."""
+        """Take back the slot of a child that is gone, and what it wrote.
+
+        One that cannot be cleaned is not given out again.
+        """
         if self.writable and not self._untouched(slot):
-            self._discard(slot)
+            try:
+                self._discard(slot)
+            except OSError:
+                return
         self._free.append(slot)
 
     def _untouched(self, slot: Slot) -> bool:
@@ -111,7 +124,7 @@ class Slots:
             slot.rules = -1
         if self.config.rung is Rung.STRICT:
             kernel.unmount(slot.directory)
-        else:
+        elif self.writable:
             remove_tree(slot.directory)
 
     def remove(self) -> None:
@@ -123,7 +136,8 @@ class Slots:
 def remove_tree(top: str) -> None:
     """Remove a directory, however deep it is and whatever modes its folders have.
 
-    Folders are moved up to the top before they are looked into, so that no path is long.
+    Folders are moved out to stand beside ``top`` before they are looked into, so that no
+    path is long; there no program can have laid anything in the way.
     """
     serial = 0
     folders = [top]
@@ -132,16 +146,15 @@ def remove_tree(top: str) -> None:
         os.chmod(folder, 0o700)
         inner = []
         for entry in list(os.scandir(folder)):
-            if not entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(entry.path)
+            else:
                 os.unlink(entry.path)
-                continue
-            inner.append(entry.path)
         if not inner:
             os.rmdir(folders.pop())
-            continue
         for path in inner:
             serial += 1
-            moved = f"{top}/.removed-{os.getpid()}-{serial}"
+            moved = f"{top}.removed-{serial}"
             os.chmod(path, 0o700)
             os.rename(path, moved)
             folders.append(moved)

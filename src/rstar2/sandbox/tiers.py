@@ -50,18 +50,23 @@ brentq(lambda t: t*t - 2, 0, 2)
     "scipy.stats": "from scipy.stats import binom, norm\nnorm.cdf(0.3); binom.pmf(2, 5, 0.5)",
     "scipy.special": "from scipy.special import comb, gamma\ncomb(5, 2, exact=True); gamma(3.5)",
 }
-_IMPORTS = re.compile(r"\b(?:import|from)\s[^\n#]{0,200}?\b(numpy|sympy|scipy)\b")
+_NAME = re.compile(r"\b(?:numpy|sympy|scipy)\b")
 _NEEDS = {"numpy": Tier.SYMPY, "sympy": Tier.SYMPY, "scipy": Tier.FULL}
 
 
 def tier_for(code: str, allowed: Collection[Tier]) -> Tier:
     """The smallest allowed tier that has loaded what ``code`` imports, or the largest.
 
-    Judged from the text alone: a wrong guess costs time. It changes no answer, except of
+    Judged from its lines alone: a wrong guess costs time. It changes no answer, except of
     unseeded randomness, from which a late import draws.
     """
     order = list(Tier)
-    needed = {_NEEDS[name] for name in _IMPORTS.findall(code)}
+    needed = {
+        _NEEDS[name]
+        for line in code.splitlines()
+        if "import" in line
+        for name in _NAME.findall(line)
+    }
     least = max(map(order.index, needed), default=0)
     fitting = [tier for tier in order[least:] if tier in allowed]
     return fitting[0] if fitting else max(allowed, key=order.index)

@@ -6,8 +6,7 @@ a program, its input or its output, only descriptors (``wire``).
 """
 
 import contextlib
-import fcntl
-import gc
+import errno
 import heapq
 import io
 import json
@@ -17,55 +16,21 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NoReturn
 
 from rstar2.sandbox import jail, kernel, program, tiers
-from rstar2.sandbox.scratch import MOST_CHILDREN, Slot
+from rstar2.sandbox.child import Child, be_child
+from rstar2.sandbox.scratch import MOST_CHILDREN
 from rstar2.sandbox.wire import CELL, DESCRIPTORS, REPLY, REQUEST, Ending, Request, ZygoteConfig
 
-SHORTEST_CHECK = 0.005
-HARNESS_FAILED = 70
+SHORTEST_CHECK, LONGEST_POLL = 0.005, 3600.0
+REFUSALS = (
+    *(errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EROFS),
+    *(errno.EOPNOTSUPP, errno.ENOENT, errno.EBUSY),
+)
+"""Errors that say that the machine does not allow a wall; others may pass, as ENOMEM does."""
 REHEARSALS = ("x = [i for i in range(3)]\nprint(f'{x}')\nx", "1 / 0", "def", "raise SystemExit(2)")
-SESSION_CPU_SECONDS = 1 << 20
-"""The kernel's own limit of a session; the zygote holds each cell to its time."""
-
-
-@dataclass(slots=True)
-class Child:
-    """A call or session in flight.
-
-    Attributes:
-        number: Of the call or session.
-        pid: Its process.
-        limit: Seconds that the running program may take.
-        start: When that program was started, monotonic clock.
-        slot: Its place.
-        waited: Seconds that the process had waited for a CPU at ``start``.
-        used: CPU seconds that it had used at ``start``.
-        orders: The zygote's end of a session's line to its child; None for a call.
-        idle: Whether a session waits for its next cell.
-        out_of_time: Whether it was killed for its time.
-    """
-
-    number: int
-    pid: int
-    limit: float
-    start: float
-    slot: Slot
-    waited: float = 0.0
-    used: float = 0.0
-    orders: socket.socket | None = None
-    idle: bool = False
-    out_of_time: bool = False
-
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU time so far: the process's clock, named as ``clock_getcpuclockid`` does."""
-        return time.clock_gettime((~self.pid << 3) | 2)
 
 
 class Zygote:
@@ -98,9 +63,11 @@ class Zygote:
             self._check_times()
 
     def _receive(self) -> bool:
-        message, handles, _, _ = socket.recv_fds(self._control, REQUEST.size, DESCRIPTORS)
+        message, handles, flags, _ = socket.recv_fds(self._control, REQUEST.size, DESCRIPTORS)
         if not message:
             return False
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, "the zygote has no descriptors left")
         kind, number, amount = REQUEST.unpack(message)
         match Request(kind):
             case Request.RUN | Request.SESSION:
@@ -119,7 +86,7 @@ class Zygote:
         try:
             self._fork(kind, number, seconds, handles)
         except OSError as error:
-            os.write(handles[-1], str(error).encode())
+            os.pwrite(handles[-1], str(error).encode(), 0)
             self._control.send(REPLY.pack(number, Ending.NOT_STARTED, 0, 0.0, 0.0))
         for handle in handles:
             os.close(handle)
@@ -127,58 +94,38 @@ class Zygote:
     def _fork(self, kind: Request, number: int, seconds: float, handles: list[int]) -> None:
         slot = self._jail.slots.take()
         self._started[slot.number] = 0
-        ours, theirs = socket.socketpair() if kind is Request.SESSION else (None, None)
+        ours = theirs = None
+        pid = 0
         start = time.monotonic()
         try:
+            if kind is Request.SESSION:
+                ours, theirs = socket.socketpair()
             pid = self._jail.fork()
+            if pid == 0:
+                be_child(self._jail, self._stage, self._started, seconds, handles, slot, theirs)
+            handle = os.pidfd_open(pid)
         except OSError:
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
             self._jail.slots.give_back(slot)
             raise
-        if pid == 0:
-            self._be_child(seconds, handles, slot, theirs)
-        handle = os.pidfd_open(pid)
-        child = Child(number, pid, seconds, start, slot, orders=ours)
-        self._children[handle] = child
+        self._children[handle] = Child(number, pid, seconds, start, slot, orders=ours)
         self._poll.register(handle, select.POLLIN)
         if theirs and ours:
             theirs.close()
-            child.idle = True
+            self._children[handle].idle = True
             self._orders[ours.fileno()] = handle
             self._poll.register(ours, select.POLLIN)
         else:
-            heapq.heappush(self._checks, (start + seconds, handle, start))
+            self._check_at(start + seconds, handle, start)
 
-    def _be_child(
-        self, seconds: float, handles: list[int], slot: Slot, orders: socket.socket | None
-    ) -> NoReturn:
-        leave, status = os._exit, HARNESS_FAILED
-        code, stdin, stdout, stderr, report = handles
-        limit = self._jail.config.output_bytes
-        try:
-            self._jail.die_with_zygote()
-            source = b"" if orders else os.pread(code, os.fstat(code).st_size, 0)
-            kept = [stdin, stdout, stderr, report]
-            kept += [code, orders.fileno()] if orders else []
-            kept += [slot.rules] if slot.rules >= 0 else []
-            for place, handle in enumerate(_clear_of(kept)):
-                os.dup2(handle, place)
-            report = 3
-            os.closerange(len(kept), 1 << 16)
-            slot.rules = len(kept) - 1 if slot.rules >= 0 else -1
-            cpu_seconds = SESSION_CPU_SECONDS if orders else int(seconds) + 2
-            self._jail.confine(slot, cpu_seconds)
-            threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
-            gc.enable()
-            self._started[slot.number] = 1
-            self._started.close()
-            if orders:
-                status = program.run_cells(self._stage, 5, 4, report, limit)
-            else:
-                status = program.run_as_main(self._stage, source, report, limit)
-        except BaseException as error:
-            os.write(report, f"{type(error).__name__}: {error}".encode())
-        finally:
-            leave(status)
+    def _check_at(self, when: float, handle: int, start: float) -> None:
+        heapq.heappush(self._checks, (when, handle, start))
+        if len(self._checks) > 4 * MOST_CHILDREN:  # most are of calls that have ended
+            living = {(handle, child.start) for handle, child in self._children.items()}
+            self._checks = [check for check in self._checks if check[1:] in living]
+            heapq.heapify(self._checks)
 
     def _start_cell(self, number: int, seconds: float) -> None:
         for handle, child in self._children.items():
@@ -186,7 +133,7 @@ class Zygote:
                 child.idle, child.limit, child.start = False, seconds, time.monotonic()
                 child.used = child.cpu_seconds
                 child.waited = self._jail.seconds_waited_for_cpu(child.pid)
-                heapq.heappush(self._checks, (child.start + seconds, handle, child.start))
+                self._check_at(child.start + seconds, handle, child.start)
                 os.kill(child.pid, signal.SIGCONT)
                 with contextlib.suppress(OSError):  # it has just died: its end is the reply
                     child.orders.send(CELL, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -234,7 +181,7 @@ class Zygote:
     def _milliseconds_to_check(self) -> float | None:
         if not self._children or not self._checks:
             return None
-        return max(0.0, self._checks[0][0] - time.monotonic()) * 1000 + 1
+        return min(max(0.0, self._checks[0][0] - time.monotonic()), LONGEST_POLL) * 1000 + 1
 
     def _check_times(self) -> None:
         now = time.monotonic()
@@ -245,7 +192,7 @@ class Zygote:
                 continue
             left = self._seconds_left(child, now)
             if left > 0:
-                heapq.heappush(self._checks, (now + max(left, SHORTEST_CHECK), handle, start))
+                self._check_at(now + max(left, SHORTEST_CHECK), handle, start)
             else:
                 child.out_of_time = True
                 self._jail.kill(child.pid)
@@ -262,14 +209,6 @@ class Zygote:
             os.waitpid(child.pid, 0)
         self._jail.kill_orphans([])
         self._jail.slots.remove()
-
-
-def _clear_of(handles: list[int]) -> list[int]:
-    """The same files on descriptors above the places where they will be put."""
-    return [
-        handle if handle >= len(handles) else fcntl.fcntl(handle, fcntl.F_DUPFD, len(handles))
-        for handle in handles
-    ]
 
 
 def _floor(count: int) -> float:
@@ -294,6 +233,8 @@ def _warm_up(config: ZygoteConfig, walls: jail.Jail) -> program.Stage:
     sys.stdout = stdout
     program.repeat_randomness()
     program.keep_reserve()
+    os.environ.pop("LD_LIBRARY_PATH", None)
+    sys.orig_argv = [sys.executable, program.FILE_NAME]
     stage = program.set_stage()
     tiers.settle()
     walls.collapse_pages()
@@ -314,7 +255,8 @@ def main(control: int, config_text: str, register_at_fork: Callable[..., None]) 
         try:
             walls = jail.Jail.enter(config)
         except OSError as error:
-            channel.send(json.dumps({"refused": error.strerror or str(error)}).encode())
+            kind = "refused" if error.errno in REFUSALS or not error.errno else "failed"
+            channel.send(json.dumps({kind: error.strerror or str(error)}).encode())
             return
         stage = _warm_up(config, walls)
         walls.limit()

@@ -134,9 +134,9 @@ async def test_the_longest_calls_travel() -> None:
     async def measure(request: web.Request, calls: list[m.Call]) -> web.StreamResponse:
         return web.Response(body=lines([m.Call(c.id, str(len(c.code + c.stdin))) for c in calls]))
 
-    longest = "\ud800" * SandboxLimits().code_bytes  # six bytes each, in JSON
+    longest = "\ud800" * SandboxLimits().code_length  # six bytes each, in JSON
     async with scripted(measure) as it, SandboxClient([it.url]) as client:
-        assert (await client.run(longest, longest)).stdout == str(2 * SandboxLimits().code_bytes)
+        assert (await client.run(longest, longest)).stdout == str(2 * SandboxLimits().code_length)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class TestFourResults:
     def test_timeout(self, run: Bench) -> None:
         result = run("print('x', flush=True)\nwhile True: pass", timeout=0.3)
         assert (result.status, result.stdout, result.stderr) == (RunStatus.TIMEOUT, "", "")
-        assert 0.3 <= result.duration
+        assert result.duration >= 0.3
         assert 0 < result.cpu < 3
 
     def test_timeout_in_c_code(self, run: Bench) -> None:

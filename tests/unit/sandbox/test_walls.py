@@ -72,7 +72,7 @@ def test_without_landlock_and_namespaces_nothing_runs_and_the_reasons_are_named(
         """,
     )
     assert "strict: unshare" in str(told)
-    assert "portable: this kernel has no Landlock" in str(told)
+    assert "portable: Landlock 3 (Linux 6.2) is needed, this kernel has 0" in str(told)
 
 
 def test_a_rung_that_was_asked_for_is_not_lowered() -> None:
