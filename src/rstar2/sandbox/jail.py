@@ -76,7 +76,7 @@ class Jail:
         if config.rung is not Rung.NONE:
             layers.append("seccomp")
         layers.append("resource limits")
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         slots = Slots(config, landlock > 0)
         program = bytes.fromhex(config.filter)

@@ -1,6 +1,6 @@
 """The system calls that Python 3.11 has no name for, through ctypes.
 
-Each raises ``OSError`` with its own name in the text.
+What fails raises ``OSError`` with its own name in the text.
 """
 
 import ctypes

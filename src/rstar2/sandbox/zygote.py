@@ -52,15 +52,21 @@ class Zygote:
     def serve(self) -> None:
         """Fork a child per request and reply when it has ended."""
         self._poll.register(self._control, select.POLLIN)
-        while True:
-            for handle, _ in self._poll.poll(self._milliseconds_to_check()):
-                if handle in self._children:
-                    self._reap(handle)
-                elif handle in self._orders:
-                    self._end_cell(self._orders[handle])
-                elif handle == self._control.fileno() and not self._receive():
-                    return self._leave()
-            self._check_times()
+        try:
+            while self._serve_once():
+                self._check_times()
+        finally:
+            self._leave()
+
+    def _serve_once(self) -> bool:
+        for handle, _ in self._poll.poll(self._milliseconds_to_check()):
+            if handle in self._children:
+                self._reap(handle)
+            elif handle in self._orders:
+                self._end_cell(self._orders[handle])
+            elif handle == self._control.fileno() and not self._receive():
+                return False
+        return True
 
     def _receive(self) -> bool:
         message, handles, flags, _ = socket.recv_fds(self._control, REQUEST.size, DESCRIPTORS)
@@ -241,6 +247,18 @@ def _warm_up(config: ZygoteConfig, walls: jail.Jail) -> program.Stage:
     return stage
 
 
+def _leaver(zygote: int) -> Callable[..., None]:
+    """What the zygote does when its caller is gone; a child that inherits it does as usual."""
+
+    def leave(*_: object) -> None:
+        if os.getpid() == zygote:
+            raise SystemExit
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    return leave
+
+
 def main(control: int, config_text: str, register_at_fork: Callable[..., None]) -> None:
     """Enter the jail, load, say ``ready`` and serve.
 
@@ -251,6 +269,7 @@ def main(control: int, config_text: str, register_at_fork: Callable[..., None]) 
             because a child of ours has one thread and its handlers only touch pages.
     """
     config = ZygoteConfig.from_json(config_text)
+    signal.signal(signal.SIGTERM, _leaver(os.getpid()))
     with socket.socket(fileno=control) as channel:
         try:
             walls = jail.Jail.enter(config)

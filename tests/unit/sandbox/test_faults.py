@@ -287,3 +287,30 @@ def test_the_callers_library_path_is_neither_shown_nor_readable(tmp_path: Path) 
     assert "LD_LIBRARY_PATH" not in told
     assert str(tmp_path) not in told
     assert told.rstrip().endswith(("FileNotFoundError", "PermissionError"))
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="needs a file system to spare")
+def test_a_caller_that_is_killed_leaves_no_file_of_its_programs() -> None:
+    before = set(os.listdir("/dev/shm"))
+    body = """
+        import asyncio
+        from pathlib import Path
+        from rstar2.sandbox import Sandbox, Tier
+        async def main():
+            scratch = Path("/dev/shm")
+            async with Sandbox(isolation="portable", scratch=scratch, tiers=[Tier.BARE]) as box:
+                code = "open('secret', 'w').write('hush')\\nimport time\\ntime.sleep(60)"
+                call = asyncio.create_task(box.run(code, timeout=60))
+                while not list(scratch.glob("rstar2-sandbox-*/000/secret")):
+                    await asyncio.sleep(0.01)
+                print(box.zygote_pids[0], flush=True)
+                await call
+        asyncio.run(main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(body)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as caller:
+        assert caller.stdout is not None
+        zygote = int(caller.stdout.readline())
+        caller.kill()
+    assert not is_running(zygote)
+    assert set(os.listdir("/dev/shm")) == before
