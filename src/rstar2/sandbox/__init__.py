@@ -4,16 +4,22 @@
         result = await sandbox.run("print(6 * 7)", timeout=2.0)
 
 A warm interpreter (the *zygote*) is started once and forks one child per call, so a
-``print`` costs milliseconds. On this side of the wall stand ``pool`` (slots, retries),
-``fleet`` and ``process`` (zygotes), ``calls`` and ``result`` (from what a child left to a
-``ToolResult``), ``session``, ``server`` and ``client``. On the other side run ``zygote``,
-``jail``, ``root``, ``scratch``, ``tiers``, ``program`` and ``kernel``. ``filter`` is the list
-of allowed system calls, ``wire`` what the two sides say to each other.
+``print`` costs milliseconds. Where to read:
+
+- this side of the walls: ``pool`` (slots, retries, the rung), ``backend`` and ``fleet`` (zygotes
+  of each tier), ``process`` (one of them), ``calls`` and ``result`` (from what a child left to
+  a ``ToolResult``), ``session``;
+- the other side: ``zygote`` and ``child``, ``jail`` and ``root`` (walls), ``scratch``, ``tiers``
+  (what is warm), ``program``, ``kernel`` (system calls);
+- between them: ``wire`` (what they say to each other), ``filter`` (allowed system calls);
+- over HTTP: ``server``, ``client``, ``dispatch``, ``messages``;
+- ``probe``: tables of attacks. ``cold``: other systems than Linux.
 
 What is not covered: a fault of the kernel that a program can reach through the calls it may
-make; the timing of shared caches; on rung ``portable`` the number of threads (memory bounds
-it) and, where a scratch is given, how much of it one call fills. Hostile users need a virtual
-machine or gVisor around the node. ``Sandbox.isolation`` says what is in force.
+make; the timing of shared caches; on rung ``portable`` the names and sizes of the machine's
+files, the number of threads (memory bounds it) and, where a scratch is given, how much of it
+one call fills. Hostile users need a virtual machine or gVisor around the node.
+``Sandbox.isolation`` says what is in force.
 """
 
 from rstar2.sandbox.limits import (
