@@ -99,3 +99,10 @@ def solve(n: int) -> Program:
     polynomial = f"x**3 - {a + b + c}*x**2 + {a * b + b * c + c * a}*x - {a * b * c}"
     code = "from sympy import solve, symbols\nx = symbols('x')\n"
     return Program(f"{code}print(sorted(solve({polynomial}, x)))", f"[{a}, {b}, {c}]")
+
+
+def solve_again(n: int) -> Program:
+    """Solve the cubic that a zygote has rehearsed: the like of asking the same thing twice."""
+    code = "from sympy import solve, symbols\nx = symbols('x')\n"
+    code += f"print(sorted(solve(x**3 - 6*x**2 + 11*x - 6, x)), {n})"
+    return Program(code, f"[1, 2, 3] {n}")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from statistics import median
 
 from benchmarks.sandbox.kernel import cpu_seconds
-from benchmarks.sandbox.programs import Maker, print_line, solve, warm_up
+from benchmarks.sandbox.programs import Maker, print_line, solve, solve_again, warm_up
 from rstar2.sandbox import Sandbox
 
 IN_FLIGHT = 2
@@ -24,7 +24,11 @@ async def against_cold(sandbox: Sandbox, rounds: int) -> dict[str, float]:
         sandbox: One with all tiers: each program goes where the sandbox sends it.
         rounds: Turns of each arm.
     """
-    arms = {"print": (print_line, 200, 40), "sympy": (solve, 40, 4)}
+    arms = {
+        "print": (print_line, 200, 40),
+        "sympy": (solve, 40, 4),
+        "rehearsed_sympy": (solve_again, 40, 4),
+    }
     figures: dict[str, float] = {}
     await warm_up(sandbox, print_line, solve)
     for name, (program, warm_calls, cold_calls) in arms.items():
