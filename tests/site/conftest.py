@@ -128,8 +128,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     server.server_close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Closed after its module: an open one leaves an event loop running in this thread."""
     chromium = os.environ.get("CHROMIUM") or find_chromium()
     if chromium is None:
         pytest.fail(f"there is no Chromium: {chromium_command()}; or set CHROMIUM to its path")

@@ -1,5 +1,6 @@
 """The command line: quick to answer, one line for what a user can mend."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -134,3 +135,11 @@ def test_chromium_is_found_by_any_of_its_names(
     (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_chromium() == tmp_path / name
+
+
+def test_the_doctor_looks_also_from_within_an_event_loop() -> None:
+    async def inside() -> list[str]:
+        return [finding.value for finding in examine() if finding.subject == "sandbox"]
+
+    (found,) = asyncio.run(inside())
+    assert found.startswith(("strict", "portable"))

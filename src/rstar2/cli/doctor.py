@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -145,7 +146,8 @@ def _commit() -> Finding:
 
 
 def _sandbox() -> Finding:
-    return asyncio.run(_try_sandbox())
+    with ThreadPoolExecutor(1) as apart:  # a notebook has a loop running in this thread
+        return apart.submit(lambda: asyncio.run(_try_sandbox())).result()
 
 
 async def _try_sandbox() -> Finding:
