@@ -155,7 +155,7 @@ async def _try_sandbox() -> Finding:
 
     try:
         async with Sandbox(slots=1) as sandbox:
-            result = await sandbox.run("print(6 * 7)")
+            result = await sandbox.run("import scipy.stats, sympy\nprint(6 * 7)", timeout=30.0)
             isolation = sandbox.isolation
     except (SandboxUnavailable, SandboxUnsupported) as error:
         advice = "no rollout can run before it does"

@@ -60,7 +60,10 @@ class Listening:
                 f"the queue holds {self.queue} calls: it must hold a batch, {MAX_CALLS}"
             )
         if self.token is not None and not re.fullmatch(r"[!-~]+", self.token):
-            raise ServeError("the token is not one word of plain ASCII: write such a one")
+            raise ServeError(
+                "the token of --token-file or RSTAR2_SANDBOX_TOKEN is empty or not one word of "
+                "plain ASCII: write such a one"
+            )
         if self.token is None and not _is_loopback(self.host):
             raise ServeError(
                 f"{self.host!r} may be reached from other machines, and there is no token: "
@@ -91,7 +94,7 @@ def serve(
         typer.Option(help="File system of its own, for what programs write on rung portable."),
     ] = None,
     memory_mib: Annotated[
-        int, typer.Option(min=1, help="Memory of a program, MiB.")
+        int, typer.Option(min=1, help="Memory of a program beyond the interpreter's own, MiB.")
     ] = SandboxLimits().memory_mib,
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="For what is unfinished at SIGTERM.")

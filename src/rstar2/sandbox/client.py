@@ -86,6 +86,8 @@ class SandboxClient:
         per_node: int = 256,
         patience: float = 60.0,
     ) -> None:
+        if isinstance(urls, str):
+            raise ValueError(f"SandboxClient: urls is the text {urls!r}: give a list of addresses")
         self._nodes = [Node(_checked(url)) for url in dict.fromkeys(urls)]
         if not self._nodes:
             raise ValueError("SandboxClient: there are no urls: give one at least")

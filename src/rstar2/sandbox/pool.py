@@ -62,14 +62,18 @@ class Sandbox:
     ) -> None:
         if slots is not None and slots < 1:
             raise ValueError(f"Sandbox: slots is {slots}: it must be at least 1")
-        if not tiers:
-            raise ValueError("Sandbox: tiers is empty: name at least one")
+        if isolation is not None and isolation not in list(Rung):
+            raise ValueError(
+                f"Sandbox: isolation is {isolation!r}: it must be {', '.join(Rung)}, or None"
+            )
+        if not tiers or not all(tier in list(Tier) for tier in tiers):
+            raise ValueError(f"Sandbox: tiers is {tiers!r}: name some of {', '.join(Tier)}")
         if scratch is not None and not os.path.ismount(scratch):
             raise ValueError(f"Sandbox: scratch {scratch} is not a file system of its own")
         self.limits = limits or SandboxLimits()
         self.slots = slots or _SLOTS_PER_CPU * _cpus()
         self._wanted = None if isolation is None else Rung(isolation)
-        self._tiers = tuple(tiers)
+        self._tiers = tuple(map(Tier, tiers))
         self._scratch = "" if scratch is None else str(scratch.resolve())
         self._entered = False
         self._backend: Backend | None = None

@@ -21,7 +21,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from rstar2.errors import UserError
@@ -224,6 +224,7 @@ def _parse(line: bytes) -> Probe:
         raise _BadProbe(f"not JSON in UTF-8: {error}") from error
     if not isinstance(row, dict):
         raise _BadProbe("not a JSON object")
+    _refuse_misspelt(row)
     return Probe(
         name=_text(row, "name"),
         code=_text(row, "code"),
@@ -232,6 +233,14 @@ def _parse(line: bytes) -> Probe:
         timeout=_seconds(row.get("timeout")),
         on=_overrides(row),
     )
+
+
+def _refuse_misspelt(row: Mapping[str, object]) -> None:
+    """A key that looks like an expectation and is none would let its probe pass unseen."""
+    known = {"stdin", "expect", *(f.name for f in fields(Expectation))} - {"statuses"}
+    for key in row.keys() - known:
+        if key.startswith(("expect", "std", "value")):
+            raise _BadProbe(f"{key} is no key: did you mean one of {', '.join(sorted(known))}?")
 
 
 def _text(row: Mapping[str, object], key: str, default: str | None = None) -> str:

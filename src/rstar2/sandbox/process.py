@@ -121,6 +121,7 @@ class ZygoteProcess:
         except TimeoutError:
             raise SandboxUnavailable(f"no warm interpreter in {_START_SECONDS:.0f} s") from None
         if not hello:
+            await asyncio.to_thread(self._process.wait, _STOP_SECONDS)  # it may write yet
             last_lines = read_text(log)[-500:].strip()
             raise SandboxUnavailable(f"the sandbox's interpreter died: {last_lines}")
         said = json.loads(hello)

@@ -22,10 +22,12 @@ MOUNT_OPTIONS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
 
 def python_paths() -> list[str]:
-    """Every place that a program may read: the system's libraries and Python's."""
+    """Every place that a program may read: the system's libraries, Python's, and its packages."""
     prefixes = {sys.prefix, sys.base_prefix, *map(os.path.realpath, (sys.prefix, sys.base_prefix))}
     libraries = filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
-    return sorted(filter(os.path.exists, {*SYSTEM_PATHS, *prefixes, *libraries}))
+    packages = {place for place in sys.path if os.path.isdir(f"{place}/numpy")}
+    found = {*SYSTEM_PATHS, *prefixes, *libraries, *packages, *map(os.path.realpath, packages)}
+    return sorted(filter(os.path.exists, found))
 
 
 def enter_namespaces(home: str, proc: int, slots: int) -> None:

@@ -130,6 +130,8 @@ class SandboxService:
         except MessageError as error:
             said = f'{error}; send {{"calls": [{{"id": 0, "code": "print(1)"}}]}}'
             return _refusal(400, f"{said} with 1 to {MAX_CALLS} calls")
+        except web.RequestPayloadError:
+            return _refusal(400, "the body is not what its headers say: send plain JSON")
         except web.HTTPRequestEntityTooLarge:
             return _refusal(413, f"longer than {BODY_BYTES} bytes: send fewer calls at a time")
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:

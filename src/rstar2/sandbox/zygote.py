@@ -277,7 +277,12 @@ def main(control: int, config_text: str, register_at_fork: Callable[..., None]) 
             kind = "refused" if error.errno in REFUSALS or not error.errno else "failed"
             channel.send(json.dumps({kind: error.strerror or str(error)}).encode())
             return
-        stage = _warm_up(config, walls)
+        try:
+            stage = _warm_up(config, walls)
+        except ImportError as error:
+            said = f"{error}: install it into {sys.prefix}; PYTHONPATH and user sites do not count"
+            channel.send(json.dumps({"failed": said}).encode())
+            return
         walls.limit()
         os.register_at_fork = register_at_fork
         channel.send(json.dumps({"layers": walls.layers}).encode())

@@ -9,12 +9,14 @@ import sys
 import tempfile
 import textwrap
 import time
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bench import Bench, descendants, is_running, zygote_of
 
+import rstar2
 from rstar2.protocol.types import RunStatus, ToolResult
 from rstar2.sandbox import (
     BadCall,
@@ -314,3 +316,36 @@ def test_a_caller_that_is_killed_leaves_no_file_of_its_programs() -> None:
         caller.kill()
     assert not is_running(zygote)
     assert set(os.listdir("/dev/shm")) == before
+
+
+def test_packages_beside_the_environment_are_seen_and_missing_ones_are_named(
+    tmp_path: Path,
+) -> None:
+    """An environment that reaches numpy through a path file, and one that has none."""
+    import numpy
+
+    packages = Path(numpy.__file__).parents[1]
+    body = """
+        import asyncio, sys
+        from rstar2.sandbox import Sandbox, SandboxUnavailable, Tier
+        async def main():
+            async with Sandbox(tiers=[Tier.SYMPY]) as box:
+                print((await box.run("import numpy; print(numpy.arange(3).sum())")).stdout)
+        try:
+            asyncio.run(main())
+        except SandboxUnavailable as error:
+            print(error)
+    """
+    venv.create(tmp_path / "v", symlinks=True)
+    python = tmp_path / "v" / "bin" / "python"
+    paths = next((tmp_path / "v").glob("lib/python3*/site-packages")) / "near.pth"
+
+    def told(**environment: str) -> str:
+        command = [python, "-c", textwrap.dedent(body)]
+        return subprocess.check_output(command, env={**os.environ, **environment}, text=True)
+
+    source = Path(rstar2.__file__).parents[1]
+    missing = told(PYTHONPATH=f"{packages}:{source}")
+    assert "No module named 'numpy': install it into" in missing
+    paths.write_text(f"{packages}\n{source}\n")
+    assert told() == "3\n\n"

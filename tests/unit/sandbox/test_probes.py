@@ -529,3 +529,10 @@ def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
     os.close(theirs)
     assert b"2/2" in os.read(ours, 1 << 16)
     os.close(ours)
+
+
+def test_a_key_that_is_nearly_an_expectation_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "probes.jsonl"
+    table.write_text('{"name": "a", "code": "1", "expect": "ok", "stdout_contain": "2"}\n')
+    with pytest.raises(ProbeFileError, match="line 1: stdout_contain is no key"):
+        load_probes(table)

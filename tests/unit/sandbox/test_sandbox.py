@@ -600,5 +600,7 @@ class TestArguments:
             Sandbox(scratch=tmp_path)
 
     def test_none_is_a_name_and_others_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="weak"):
+        with pytest.raises(ValueError, match="'weak': it must be strict, portable, none"):
             Sandbox(isolation="weak")
+        with pytest.raises(ValueError, match="tiers is \\['x'\\]: name some of bare, sympy, full"):
+            Sandbox(tiers=["x"])
