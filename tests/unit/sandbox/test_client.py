@@ -145,7 +145,7 @@ async def test_the_longest_calls_travel() -> None:
         ([], {}, "give one at least"),
         (["127.0.0.1:8750"], {}, "write it as http://host:8750"),
         (["ftp://host"], {}, "'ftp://host' is no address"),
-        ("http://host", {}, "'h' is no address"),
+        ("http://host", {}, "urls is the text 'http://host'"),
         (["http://host"], {"per_node": 0}, "must be positive"),
         (["http://host"], {"patience": 0.0}, "must be positive"),
     ],
