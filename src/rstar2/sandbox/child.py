@@ -89,6 +89,7 @@ def be_child(
         slot.rules = len(kept) - 1 if slot.rules >= 0 else -1
         cpu_seconds = SESSION_CPU_SECONDS if orders else int(seconds) + 2
         walls.confine(slot, cpu_seconds)
+        # As after os.fork; else it names the zygote's thread. Private, so typeshed lacks it.
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
         gc.enable()
         started[slot.number] = 1

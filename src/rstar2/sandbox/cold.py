@@ -18,14 +18,12 @@ from pathlib import Path
 from rstar2.protocol.types import ToolResult
 from rstar2.sandbox.calls import CallFiles
 from rstar2.sandbox.limits import SandboxLimits
+from rstar2.sandbox.process import BARE_PACKAGE, PYTHON_FLAGS
 from rstar2.sandbox.result import Reply, Scrubber
 from rstar2.sandbox.wire import Ending
 
-_BOOT = """
-import os, resource, sys, types
-for name in ("rstar2", "rstar2.sandbox"):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [sys.argv[1]]
+_BOOT = f"""{BARE_PACKAGE}
+import resource
 from rstar2.sandbox import program
 code, report, limit, *limits = map(int, sys.argv[2:])
 for kind, value in zip(("RLIMIT_CPU", "RLIMIT_FSIZE", "RLIMIT_NOFILE"), limits):
@@ -36,7 +34,6 @@ stage = program.set_stage()
 source = os.pread(code, os.fstat(code).st_size, 0)
 os._exit(program.run_as_main(stage, source, report, limit))
 """
-_FLAGS = ("-s", "-P", "-B", "-X", "utf8")
 
 
 async def run_cold(
@@ -51,7 +48,7 @@ async def run_cold(
 async def _run(handles: list[int], seconds: float, limits: SandboxLimits, scratch: str) -> Reply:
     code, stdin, stdout, stderr, report = handles
     numbers = (code, report, limits.output_bytes, int(seconds) + 2, limits.file_mib << 20)
-    command = [sys.executable, *_FLAGS, "-c", _BOOT, str(Path(__file__).parent)]
+    command = [sys.executable, *PYTHON_FLAGS, "-c", _BOOT, str(Path(__file__).parent)]
     command += [str(number) for number in (*numbers, limits.open_files)]
     start = time.monotonic()
     process = subprocess.Popen(

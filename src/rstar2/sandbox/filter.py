@@ -116,7 +116,8 @@ def _library() -> ModuleType:
         raise SandboxUnsupported(
             f"the sandbox needs libseccomp 2 (Debian's package libseccomp2): {error}"
         ) from error
-    return pyseccomp  # type: ignore[no-any-return]
+    library: ModuleType = pyseccomp
+    return library
 
 
 def _exists(seccomp: ModuleType, name: str) -> bool:

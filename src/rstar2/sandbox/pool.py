@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,15 +21,13 @@ from rstar2.sandbox.limits import (
 )
 from rstar2.sandbox.process import ZygoteLost
 from rstar2.sandbox.result import Reply, was_killed
-from rstar2.sandbox.session import Session
+from rstar2.sandbox.session import Attempt, Session
 from rstar2.sandbox.state import Isolation, SandboxStats
 from rstar2.sandbox.turns import Turns
 
 _RETRIES = 3
 _SLOTS_PER_CPU = 2
 _CLOSED = "the sandbox is closed: use `async with Sandbox() as sandbox`"
-
-Attempt = Callable[[], Awaitable[tuple[Reply, ToolResult]]]
 
 
 class Sandbox:

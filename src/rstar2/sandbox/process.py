@@ -19,20 +19,24 @@ from rstar2.sandbox.result import Reply, read_text
 from rstar2.sandbox.scratch import remove_tree
 from rstar2.sandbox.wire import REPLY, REQUEST, Ending, Request, ZygoteConfig
 
-_BOOT = """
+PYTHON_FLAGS = ("-s", "-P", "-B", "-X", "utf8")
+"""With ``-I`` Python would ignore PYTHONHASHSEED; these and an environment of our own keep out
+the same things."""
+BARE_PACKAGE = """
 import os, sys, types
 for name in ("rstar2", "rstar2.sandbox"):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [sys.argv[1]]
+"""
+"""Lets modules of this folder, the first argument, be imported without the package around
+them, which would be weight in every fork."""
+_BOOT = f"""{BARE_PACKAGE}
 from rstar2.sandbox.kernel import repeat_addresses
 repeat_addresses()
 register, os.register_at_fork = os.register_at_fork, lambda **handlers: None
 from rstar2.sandbox.zygote import main
 main(int(sys.argv[2]), sys.argv[3], register)
 """
-"""Imports the zygote's own modules without the package around them, which would be weight
-in every fork. With ``-I`` Python would ignore PYTHONHASHSEED; ``-s -P`` and an environment
-of our own keep out the same things."""
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 10.0
@@ -249,10 +253,9 @@ def _spawn(config: ZygoteConfig, control: int, log: int) -> "subprocess.Popen[by
     }
     if libraries := python_libraries():
         environment["LD_LIBRARY_PATH"] = libraries
-    flags = ("-s", "-P", "-B", "-X", "utf8")
     here = str(Path(__file__).parent)
     return subprocess.Popen(
-        [sys.executable, *flags, "-c", _BOOT, here, str(control), config.to_json()],
+        [sys.executable, *PYTHON_FLAGS, "-c", _BOOT, here, str(control), config.to_json()],
         env=environment,
         cwd="/",
         stdin=subprocess.DEVNULL,

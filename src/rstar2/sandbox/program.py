@@ -160,6 +160,8 @@ def repeat_randomness() -> None:
     """
     source = random.Random(SEED)
 
+    # The library is patched on purpose, as the program will find it. Typeshed does not know the
+    # private names, types ``seed`` narrower than it is, and takes methods as fixed.
     def repeatable_seed(self: random.Random, a: object = None, version: int = 2) -> None:
         _seed(self, source.getrandbits(64) if a is None else a, version)  # type: ignore[arg-type]
 
@@ -199,6 +201,7 @@ def set_stage() -> Stage:
     atexit._clear()
     stage = Stage(new_main(), _text(1, "w"), _text(2, "w"))
     sys.stdin, sys.stdout, sys.stderr = _text(0, "r"), stage.stdout, stage.stderr
+    # Typeshed calls these final; the program must find its own streams there too.
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, stage.stdout, stage.stderr  # type: ignore[misc]
     sys.argv = [FILE_NAME]
     return stage
@@ -269,6 +272,7 @@ def _write_report(told: Report, report: int, limit: int) -> None:
 def _finish(stage: Stage) -> Report | None:
     """What the interpreter does after a program: threads, exit handlers, the last output."""
     try:
+        # Not active_count(), which touches more pages for every child to copy. Private: no type.
         if len(threading._active) > 1:  # type: ignore[attr-defined]
             for thread in threading.enumerate():
                 if thread is not threading.current_thread() and not thread.daemon:

@@ -45,6 +45,7 @@ class Slots:
 
     config: ZygoteConfig
     landlock: bool
+    _readable: list[str] = field(default_factory=root.python_paths)
     _free: list[Slot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -94,7 +95,7 @@ class Slots:
 
     def _ruleset(self, directory: str) -> int:
         writable = ["/dev/null", *([directory] if self.writable else [])]
-        readable = [*root.python_paths(), *([] if self.writable else [directory])]
+        readable = [*self._readable, *([] if self.writable else [directory])]
         return kernel.landlock_ruleset(readable, writable)
 
     def give_back(self, slot: Slot) -> None:

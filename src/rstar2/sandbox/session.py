@@ -29,6 +29,7 @@ from rstar2.sandbox.result import Reply
 from rstar2.sandbox.wire import Ending, Request
 
 Attempt = Callable[[], Awaitable[tuple[Reply, ToolResult]]]
+"""One try to run a program; raises ``ZygoteLost`` if it failed for the sandbox's sake."""
 
 
 @dataclass(frozen=True, slots=True)
