@@ -214,7 +214,6 @@ class Zygote:
             self._jail.kill(child.pid)
             os.waitpid(child.pid, 0)
         self._jail.kill_orphans([])
-        self._jail.slots.remove()
 
 
 def _floor(count: int) -> float:
@@ -247,16 +246,18 @@ def _warm_up(config: ZygoteConfig, walls: jail.Jail) -> program.Stage:
     return stage
 
 
-def _leaver(zygote: int) -> Callable[..., None]:
-    """What the zygote does when its caller is gone; a child that inherits it does as usual."""
+def _on_sigterm(leave: Callable[[], object]) -> None:
+    """Set what the zygote does when its caller is gone; a child that inherits it just ends."""
+    zygote = os.getpid()
 
-    def leave(*_: object) -> None:
+    def handle(*_: object) -> None:
         if os.getpid() == zygote:
-            raise SystemExit
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
+            leave()
+        else:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    return leave
+    signal.signal(signal.SIGTERM, handle)
 
 
 def main(control: int, config_text: str, register_at_fork: Callable[..., None]) -> None:
@@ -269,7 +270,7 @@ def main(control: int, config_text: str, register_at_fork: Callable[..., None]) 
             because a child of ours has one thread and its handlers only touch pages.
     """
     config = ZygoteConfig.from_json(config_text)
-    signal.signal(signal.SIGTERM, _leaver(os.getpid()))
+    _on_sigterm(sys.exit)
     with socket.socket(fileno=control) as channel:
         try:
             walls = jail.Jail.enter(config)
@@ -278,12 +279,23 @@ def main(control: int, config_text: str, register_at_fork: Callable[..., None]) 
             channel.send(json.dumps({kind: error.strerror or str(error)}).encode())
             return
         try:
-            stage = _warm_up(config, walls)
-        except ImportError as error:
-            said = f"{error}: install it into {sys.prefix}; PYTHONPATH and user sites do not count"
-            channel.send(json.dumps({"failed": said}).encode())
-            return
-        walls.limit()
-        os.register_at_fork = register_at_fork
-        channel.send(json.dumps({"layers": walls.layers}).encode())
-        Zygote(channel, walls, stage).serve()
+            _warm_up_and_serve(channel, walls, register_at_fork)
+        finally:
+            walls.slots.remove()
+
+
+def _warm_up_and_serve(
+    channel: socket.socket, walls: jail.Jail, register_at_fork: Callable[..., None]
+) -> None:
+    try:
+        stage = _warm_up(walls.config, walls)
+    except ImportError as error:
+        said = f"{error}: install it into {sys.prefix}; PYTHONPATH and user sites do not count"
+        channel.send(json.dumps({"failed": said}).encode())
+        return
+    walls.limit()
+    os.register_at_fork = register_at_fork
+    channel.send(json.dumps({"layers": walls.layers}).encode())
+    # a hang-up: SIGTERM and a closed line come together, and leaving must not be broken off
+    _on_sigterm(lambda: channel.shutdown(socket.SHUT_RDWR))
+    Zygote(channel, walls, stage).serve()

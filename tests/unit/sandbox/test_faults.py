@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -301,30 +302,36 @@ def test_the_callers_library_path_is_neither_shown_nor_readable(tmp_path: Path) 
 
 
 @pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="needs a file system to spare")
-def test_a_caller_that_is_killed_leaves_no_file_of_its_programs() -> None:
-    before = set(os.listdir("/dev/shm"))
+@pytest.mark.parametrize("signals", [0, 500])
+def test_a_caller_that_is_killed_leaves_no_file_of_its_programs(signals: int) -> None:
+    """However often the zygote is told to go while it cleans up."""
     body = """
-        import asyncio
+        import asyncio, os
         from pathlib import Path
         from rstar2.sandbox import Sandbox, Tier
         async def main():
             scratch = Path("/dev/shm")
             async with Sandbox(isolation="portable", scratch=scratch, tiers=[Tier.BARE]) as box:
-                code = "open('secret', 'w').write('hush')\\nimport time\\ntime.sleep(60)"
+                name = f"secret-{os.getpid()}"
+                code = f"open('{name}', 'w').write('hush')\\nimport time\\ntime.sleep(60)"
                 call = asyncio.create_task(box.run(code, timeout=60))
-                while not list(scratch.glob("rstar2-sandbox-*/000/secret")):
+                while not (found := list(scratch.glob(f"rstar2-sandbox-*/000/{name}"))):
                     await asyncio.sleep(0.01)
-                print(box.zygote_pids[0], flush=True)
+                print(box.zygote_pids[0], found[0].parents[1], flush=True)
                 await call
         asyncio.run(main())
     """
     command = [sys.executable, "-c", textwrap.dedent(body)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as caller:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as caller:
         assert caller.stdout is not None
-        zygote = int(caller.stdout.readline())
+        pid, home = caller.stdout.readline().split()
+        assert os.listdir(home) == ["000"]
         caller.kill()
-    assert not is_running(zygote)
-    assert set(os.listdir("/dev/shm")) == before
+        for _ in range(signals):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGTERM)
+    assert not is_running(int(pid))
+    assert not os.path.exists(home)
 
 
 def test_packages_beside_the_environment_are_seen_and_missing_ones_are_named(

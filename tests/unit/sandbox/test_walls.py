@@ -216,7 +216,8 @@ def test_many_files_deep_folders_and_odd_modes_do_not_reach_the_next_call() -> N
 def test_portable_writes_only_to_a_scratch_that_was_named() -> None:
     code = "import tempfile\nf = tempfile.TemporaryFile()\nf.write(b'x')\nprint('written')"
     place = Path("/dev/shm")
-    before = set(place.iterdir())
+    name = f"mark-{os.getpid()}"
+    homes: list[Path] = []
 
     async def both() -> list[ToolResult]:
         results = []
@@ -224,6 +225,13 @@ def test_portable_writes_only_to_a_scratch_that_was_named() -> None:
             async with Sandbox(isolation="portable", scratch=scratch, tiers=[Tier.BARE]) as box:
                 results.append(await box.run(code))
                 results.append(await box.run("import os\nprint(os.listdir('.'), os.getcwd())"))
+                if scratch:
+                    marker = f"import time\nopen('{name}', 'w')\ntime.sleep(1)"
+                    call = asyncio.create_task(box.run(marker, timeout=5))
+                    while not homes and not call.done():
+                        homes.extend(found.parents[1] for found in place.glob(f"*/*/{name}"))
+                        await asyncio.sleep(0.01)
+                    assert (await call).status is RunStatus.OK
         return results
 
     refused, empty, written, clean = asyncio.run(both())
@@ -231,4 +239,5 @@ def test_portable_writes_only_to_a_scratch_that_was_named() -> None:
     assert "No usable temporary directory" in refused.stderr
     assert written.stdout == "written\n", written.stderr
     assert empty.stdout == clean.stdout == "[] /scratch\n"
-    assert set(place.iterdir()) == before
+    assert len(homes) == 1
+    assert not homes[0].exists()
