@@ -184,7 +184,7 @@ class TestAFullMachine:
     @contextlib.contextmanager
     def no_descriptor_left(spare: int = 0) -> Iterator[None]:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        used = max(map(int, os.listdir("/proc/self/fd"))) + 2
+        used = max(map(int, os.listdir("/proc/self/fd"))) + 2 + spare
         resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
         taken = []
         try:
