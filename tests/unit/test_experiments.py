@@ -66,7 +66,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(root)
     monkeypatch.setattr(plans, "provenance", lambda: CLEAN)
     # For speed: fewer sources to hash, fewer problems to learn guessing from.
-    monkeypatch.setattr(plans, "deciding_sources", lambda: [Path(laptop.__file__)])
+    monkeypatch.setattr(plans, "deciding_sources", lambda entry: [entry])
     monkeypatch.setattr(rstar2.problems.laptop, "BASELINE_DRAWS", 50)
     return root
 
@@ -204,7 +204,7 @@ def test_an_id_changes_with_parameters_and_sources_but_not_with_comments(
 ) -> None:
     source = tmp_path / "source.py"
     source.write_text("x = 1\n")
-    monkeypatch.setattr(plans, "deciding_sources", lambda: [source])
+    monkeypatch.setattr(plans, "deciding_sources", lambda entry: [source])
     first = plan_sft("test", 0, "book").run_id
     assert plan_sft("test", 1, "book").run_id != first
     assert plan_sft("test", 0, "results").run_id != first

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import rstar2
 from rstar2.errors import UserError
+from rstar2.experiments import laptop
 from rstar2.records import (
     Hardware,
     MetricsLog,
@@ -28,6 +30,7 @@ from rstar2.records import (
     read_json_lines,
     run_id,
 )
+from rstar2.records.sources import DECIDING_ROOMS
 
 ORIGIN = Provenance(
     commit="a" * 40,
@@ -397,13 +400,46 @@ def test_what_cannot_be_named_is_refused(tmp_path: Path) -> None:
         id_of(tmp_path, "def")
 
 
-def test_the_deciding_sources_are_the_rooms_that_make_the_numbers() -> None:
-    rooms = {path.parent.name for path in deciding_sources()} | {
-        path.parent.parent.name for path in deciding_sources()
+def names(sources: list[Path]) -> set[str]:
+    package = Path(rstar2.__file__).parent
+    return {path.relative_to(package).as_posix() for path in sources}
+
+
+def test_the_deciding_sources_are_what_the_run_reaches_in_the_rooms_that_count() -> None:
+    found = names(deciding_sources(Path(laptop.__file__)))
+    assert "experiments/laptop.py" in found
+    assert {"problems/families/digits.py", "grading/number.py", "algorithm/roc.py"} <= found
+    assert {"protocol/__init__.py", "training/curriculum.py", "sandbox/program.py"} <= found
+    assert not {"records", "book", "cli"} & {name.split("/")[0] for name in found}
+    assert not {name for name in found if name.startswith(("problems/data/", "experiments/plans"))}
+    assert len(run_id("", {}, deciding_sources(Path(laptop.__file__)))) == 10
+
+
+def test_every_module_that_a_run_loads_from_those_rooms_is_among_them() -> None:
+    show = "import sys, rstar2.experiments.laptop as entry; print(*sys.modules)"
+    command = [sys.executable, "-c", show]
+    loaded = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    found = names(deciding_sources(Path(laptop.__file__)))
+    modules = {name.removesuffix(".py").removesuffix("/__init__") for name in found}
+    missing = [
+        name
+        for name in loaded
+        if name.startswith(tuple(f"rstar2.{room}" for room in DECIDING_ROOMS))
+        and name.removeprefix("rstar2.").replace(".", "/") not in modules
+    ]
+    assert not missing
+
+
+def test_imports_are_followed_in_functions_and_through_other_rooms(tmp_path: Path) -> None:
+    entry = tmp_path / "entry.py"
+    entry.write_text("def later():\n    import rstar2.experiments.execute\n")
+    assert "training/grpo.py" in {
+        Path(path).relative_to(Path(rstar2.__file__).parent).as_posix()
+        for path in deciding_sources(entry)
+        if path != entry
     }
-    assert {"protocol", "algorithm", "problems"} <= rooms
-    assert not {"records", "book", "cli", "experiments"} & rooms
-    assert len(run_id("", {}, deciding_sources())) == 10
+    entry.write_text("import json\n")
+    assert len(deciding_sources(entry)) == 3
 
 
 # --- where it comes from -----------------------------------------------------------------

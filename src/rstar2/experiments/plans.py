@@ -169,7 +169,7 @@ def _plan(arm: str, notebook: str, params: dict[str, Any], needs: Plan | None) -
     decided = {**params, "content": preset.model_dump(mode="json")}
     if needs is not None:
         decided["sft_run"] = needs.run_id
-    identity = run_id(_notebook_code(path), decided, [*deciding_sources(), _EXPERIMENT])
+    identity = run_id(_notebook_code(path), decided, deciding_sources(_EXPERIMENT))
     name = f"{preset.name}-seed{params['seed']}-{arm}-{identity}"
     return Plan(arm, path, params, preset, identity, root / "runs" / name, needs)
 

@@ -11,13 +11,13 @@ from rstar2.records.metrics import Metric, MetricsLog
 from rstar2.records.provenance import (
     Hardware,
     Provenance,
-    deciding_sources,
     hardware,
     provenance,
     run_id,
     working_tree,
 )
 from rstar2.records.run_folder import RunFolder, RunState
+from rstar2.records.sources import deciding_sources
 
 __all__ = [
     "Hardware",

@@ -19,19 +19,6 @@ from typing import Any
 import rstar2
 from rstar2.records.files import RecordError
 
-DECIDING_ROOMS = (
-    "protocol",
-    "grading",
-    "problems",
-    "algorithm",
-    "rollout",
-    "training",
-)
-"""The rooms whose code decides a run's numbers."""
-
-DECIDING_FILES = ("sandbox/program.py", "sandbox/result.py")
-"""And what is told of a program. How it is started, held in and stopped decides none of it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -119,17 +106,6 @@ def working_tree(root: Path | None = None) -> tuple[str | None, bool | None]:
     return commit, None if changes is None else bool(changes)
 
 
-def deciding_sources() -> list[Path]:
-    """List the files that decide a run's numbers, sorted: code and data."""
-    package = Path(rstar2.__file__).resolve().parent
-    rooms = (path for room in DECIDING_ROOMS for path in (package / room).rglob("*"))
-    return sorted(
-        path
-        for path in (*rooms, *(package / name for name in DECIDING_FILES))
-        if path.is_file() and "__pycache__" not in path.parts
-    )
-
-
 def run_id(notebook_source: str, params: Mapping[str, Any], sources: Iterable[Path]) -> str:
     """Name a run by what decides its numbers: ten hex digits of a SHA-256.
 
@@ -140,7 +116,7 @@ def run_id(notebook_source: str, params: Mapping[str, Any], sources: Iterable[Pa
     Args:
         notebook_source: The notebook's code.
         params: The final parameters, JSON values only.
-        sources: The files, in any order, as :func:`deciding_sources` lists them.
+        sources: The files, in any order, as :func:`rstar2.records.deciding_sources` lists them.
 
     Raises:
         RecordError: A parameter is not JSON, or a source cannot be read or parsed.
