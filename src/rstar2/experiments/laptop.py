@@ -2,8 +2,9 @@
 
 ``train_sft`` and ``train_arm`` are what the run notebooks call; each fills a run folder:
 ``run.json``, ``params.json``, ``metrics.parquet``, ``timing.jsonl``,
-``evaluation.parquet``, ``examples.jsonl`` (rollouts of the evaluation), ``checkpoints/final``
-and, for an arm, ``trajectories.jsonl`` (rollouts of the training).
+``evaluation.parquet``, ``examples.jsonl`` (rollouts of the evaluation), ``grades.parquet``
+(what the grader said), ``checkpoints/final`` and, for an arm, ``trajectories.jsonl``
+(rollouts of the training).
 """
 
 import json
@@ -19,6 +20,7 @@ from rstar2.experiments.progress import ProgressFile
 from rstar2.problems import Split
 from rstar2.protocol import TokenTemplate
 from rstar2.records import RunFolder, RunState, atomic_write
+from rstar2.records.grades import read_grades, write_grades
 from rstar2.rollout.serialise import rollout_to_json
 from rstar2.sandbox import Sandbox
 from rstar2.training.checkpoint import Policy, load_policy, save_policy
@@ -204,6 +206,7 @@ def _write_evaluation(folder: RunFolder, evaluation: Evaluation) -> None:
     table.to_parquet(folder.path / "evaluation.parquet", index=False)
     lines = [json.dumps(rollout_to_json(rollout)) + "\n" for rollout in evaluation.examples]
     atomic_write(folder.path / "examples.jsonl", "".join(lines).encode())
+    write_grades(folder.grades_parquet, read_grades(folder.grades) + evaluation.grades)
 
 
 def _finish(job: Job, began: float) -> None:

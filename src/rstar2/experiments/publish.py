@@ -18,6 +18,7 @@ _FILES = (
     "metrics.parquet",
     "timing.jsonl",
     "evaluation.parquet",
+    "grades.parquet",
     "examples.jsonl",
 )
 _CHECKPOINT_FILES = (

@@ -6,6 +6,7 @@
 ``metrics.jsonl``        one row as a step ends; ``metrics.parquet`` at the end
 ``timing.jsonl``         what cannot repeat: seconds, throughput
 ``trajectories.jsonl``   sampled rollouts
+``grades.jsonl``         what the grader said, a line as a step ends; ``grades.parquet`` at the end
 ``checkpoints/``         weights, safetensors
 =======================  ====================================================
 """
@@ -183,6 +184,16 @@ class RunFolder:
     def trajectories(self) -> Path:
         """Sampled rollouts, one JSON line each."""
         return self.path / "trajectories.jsonl"
+
+    @property
+    def grades(self) -> Path:
+        """What the grader said, one JSON line a step of training."""
+        return self.path / "grades.jsonl"
+
+    @property
+    def grades_parquet(self) -> Path:
+        """The grades of a finished run, its evaluation included."""
+        return self.path / "grades.parquet"
 
     @property
     def checkpoints(self) -> Path:

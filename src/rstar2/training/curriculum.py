@@ -17,6 +17,7 @@ import torch
 
 from rstar2.problems import Problem, Split, draw_mixed
 from rstar2.records import RunFolder, append_json_line, atomic_write, cut_json_lines
+from rstar2.records.grades import Phase, append_grades, count_grades
 from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
 from rstar2.rollout.groups import roll_out
 from rstar2.rollout.serialise import rollout_to_json
@@ -25,6 +26,7 @@ from rstar2.training.collect import Batch, ProblemSource, collect
 from rstar2.training.grpo import Arm, update
 from rstar2.training.laptop_data import RL_STREAM, stream_seed
 from rstar2.training.metrics import step_metrics, update_metrics
+from rstar2.training.screening import is_hard
 from rstar2.training.spec import LimitsSpec, RLSpec, StageSpec
 
 _PLACES = 1000
@@ -80,7 +82,7 @@ async def train_rl(
     Args:
         policy: The SFT policy; left as it is when the folder holds a checkpoint.
         run: Settings.
-        folder: Gets metrics, timing, sample trajectories and checkpoints.
+        folder: Gets metrics, grades, timing, sample trajectories and checkpoints.
         sandbox: Runs programs.
         on_step: Called after every step.
 
@@ -94,7 +96,8 @@ async def train_rl(
     if latest is not None:
         policy = load_policy(latest, policy.template.manifest)
     folder.metrics.truncate_after(done)
-    cut_json_lines(folder.trajectories, lambda row: row["step"] <= done)
+    for file in (folder.trajectories, folder.grades):
+        cut_json_lines(file, lambda row: row["step"] <= done)
     optimizer = _new_optimizer(policy, run)
     if latest is not None:
         load_optimizer(optimizer, latest)
@@ -124,6 +127,7 @@ async def train_rl(
         engine.load(policy.model)
         metrics = {**step_metrics(batch.groups, batch.used), **update_metrics(report)}
         folder.metrics.append({"step": step + 1, "stage": number + 1, **metrics})
+        _append_grades(folder, step + 1, batch)
         folder.append_timing(
             {
                 "step": step + 1,
@@ -178,7 +182,7 @@ async def mine_hard_problems(
     return [
         problem
         for problem, rollouts in zip(candidates, groups, strict=True)
-        if not all(rollout.verdict.correct for rollout in rollouts)
+        if is_hard(sum(rollout.verdict.correct for rollout in rollouts), len(rollouts) - 1)
     ]
 
 
@@ -255,6 +259,12 @@ def _save(policy: Policy, optimizer: torch.optim.Optimizer, folder: Path, step: 
     for path in folder.glob("step-*"):
         if path != newest:
             shutil.rmtree(path)
+
+
+def _append_grades(folder: RunFolder, step: int, batch: Batch) -> None:
+    sampled = (rollout for group in batch.groups for rollout in group.rollouts)
+    graded = ((rollout.problem.answer, rollout.verdict) for rollout in sampled)
+    append_grades(folder.grades, step, count_grades(Phase.RL, graded))
 
 
 def _save_samples(folder: RunFolder, step: int, batch: Batch) -> None:

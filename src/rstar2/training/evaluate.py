@@ -3,10 +3,12 @@
 Rows, not means, are kept: intervals over problems and over seeds are made from them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from rstar2.problems import ProblemSet, Split, draw
+from rstar2.records.grades import Grade, Phase, count_grades
 from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
 from rstar2.rollout.groups import Rollout, roll_out
 from rstar2.training.checkpoint import Policy
@@ -58,10 +60,17 @@ class ProblemScore:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scores of all problems, and one rollout of each of the first problems of a set."""
+    """What came out of an evaluation.
+
+    Attributes:
+        scores: One of each problem.
+        examples: One rollout of each of the first problems of a set.
+        grades: What the grader said of all rollouts.
+    """
 
     scores: tuple[ProblemScore, ...]
     examples: tuple[Rollout, ...]
+    grades: Counter[Grade] = field(default_factory=Counter)
 
 
 def evaluation_limits(
@@ -111,6 +120,7 @@ async def evaluate(
     chunk = max(1, _CHUNK // spec.samples)
     scores: list[ProblemScore] = []
     kept: list[Rollout] = []
+    grades: Counter[Grade] = Counter()
     for problem_set in sets:
         problems = [draw(problem_set, split, seed, i).problem for i in range(spec.problems)]
         for start in range(0, spec.problems, chunk):
@@ -129,9 +139,12 @@ async def evaluate(
                     "`rstar2 doctor` looks at it"
                 )
             scores += [_score(problem_set, group) for group in groups]
+            grades += count_grades(
+                Phase.EVALUATION, ((r.problem.answer, r.verdict) for group in groups for r in group)
+            )
             kept += [group[0] for group in groups[: max(0, examples - start)]]
             on_problems(len(scores), total)
-    return Evaluation(tuple(scores), tuple(kept))
+    return Evaluation(tuple(scores), tuple(kept), grades)
 
 
 def _score(problem_set: ProblemSet, rollouts: Sequence[Rollout]) -> ProblemScore:

@@ -6,6 +6,7 @@ that prefers clean rollouts must not make an unchanged policy look cleaner.
 
 from collections.abc import Iterable, Sequence
 
+from rstar2.grading import Reason
 from rstar2.protocol import StopReason
 from rstar2.rollout.groups import Rollout
 from rstar2.training.grpo import Group, UpdateReport
@@ -50,19 +51,25 @@ def rollout_metrics(rollouts: Iterable[Rollout]) -> dict[str, float]:
 def step_metrics(groups: Sequence[Group], used: Sequence[Group]) -> dict[str, float]:
     """One step: all rollouts sampled, those kept, and what became of the groups.
 
+    ``stop/…`` and ``reason/…`` are shares of every rollout sampled: how it ended, and why the
+    grader paid it or not.
+
     Args:
         groups: Every group rolled out in the step, refills included.
         used: Those that went into the update.
     """
     kept = [rollout for group in used for rollout in group.kept]
-    stops = [rollout.trajectory.stop for group in groups for rollout in group.rollouts]
+    sampled = [rollout for group in groups for rollout in group.rollouts]
+    stops = [rollout.trajectory.stop for rollout in sampled]
+    reasons = [rollout.verdict.reason for rollout in sampled]
     return {
-        **rollout_metrics(rollout for group in groups for rollout in group.rollouts),
+        **rollout_metrics(sampled),
         **{f"kept/{name}": value for name, value in rollout_metrics(kept).items()},
         "rollouts": float(len(stops)),
         "groups": float(len(groups)),
         "groups_used": float(len(used)),
         **{f"stop/{reason.value}": _mean([stop is reason for stop in stops]) for reason in _STOPS},
+        **{f"reason/{one.value}": _mean([r is one for r in reasons]) for one in _REASONS},
     }
 
 
@@ -79,6 +86,7 @@ def update_metrics(report: UpdateReport) -> dict[str, float]:
 
 
 _STOPS = tuple(reason for reason in StopReason if reason is not StopReason.INFRASTRUCTURE)
+_REASONS = tuple(reason for reason in Reason if reason is not Reason.INFRASTRUCTURE)
 
 
 def _mean(values: Sequence[float]) -> float:
