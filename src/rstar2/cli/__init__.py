@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from rstar2.cli import book, report, results, sandbox
+from rstar2.cli import book, data, report, results, sandbox
 from rstar2.cli.doctor import doctor
 from rstar2.cli.solve import solve
 from rstar2.cli.train import train
@@ -24,6 +24,7 @@ app.command()(doctor)
 app.command()(train)
 app.command()(solve)
 app.add_typer(book.app, name="book")
+app.add_typer(data.app, name="data")
 app.add_typer(report.app, name="report")
 app.add_typer(results.app, name="results")
 app.add_typer(sandbox.app, name="sandbox")

@@ -64,6 +64,8 @@ class DropReason(StrEnum):
     """Almost the same text stands earlier."""
     CONTAMINATED = "contaminated"
     """It is, or is nearly, a problem of a benchmark."""
+    REVIEWED = "reviewed"
+    """A person took it out after reading it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""From raw sets of problems to a pool with integer answers that the reward can trust."""
