@@ -1,4 +1,4 @@
-"""``rstar2 report laptop``: what the committed records show."""
+"""``rstar2 report …``: what the committed records show."""
 
 import json
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from rstar2.cli.report_grading import grading
 from rstar2.records import atomic_write
 
 _MEASURES = MappingProxyType(
@@ -22,6 +23,9 @@ _MEASURES = MappingProxyType(
 """Name and digits of each measure of the report."""
 
 app = typer.Typer(help="What the committed records show.", no_args_is_help=True)
+
+
+app.command()(grading)
 
 
 @app.callback()
