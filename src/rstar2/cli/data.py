@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from rstar2.cli.data_mix import sft_mix, sft_sets
 from rstar2.errors import UserError
 from rstar2.records import atomic_write
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Raw sets of problems and demonstrations, checked and counted.", no_args_is_help=True
 )
+
+
+app.command("sft-mix")(sft_mix)
+app.command("sft-sets")(sft_sets)
 
 
 @app.callback()

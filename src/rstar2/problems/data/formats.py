@@ -25,7 +25,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SourceError(UserError):
-    """A set of problems cannot be read; the message says what, where, and what to do."""
+    """A set of records cannot be read; the message says what, where, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,19 @@ def open_records(path: Path) -> RecordFile:
     if not columns:
         raise SourceError(f"{path} holds no records")
     return RecordFile(path, columns, rows)
+
+
+def read_records(path: Path) -> Iterator[tuple[str, Record]]:
+    """Read the records of a file, with all columns that its header or first record has.
+
+    Yields:
+        Where the record stands (``line 3``, ``row 3``), and the record.
+
+    Raises:
+        SourceError: As :func:`open_records` and :meth:`RecordFile.records`.
+    """
+    file = open_records(path)
+    yield from file.records(file.columns)
 
 
 def record_files(path: Path) -> list[Path]:

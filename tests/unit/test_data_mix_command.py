@@ -1,0 +1,86 @@
+"""``rstar2 data sft-mix``: the whole mix of small sets, and what is refused before any work."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from rstar2.cli import app
+from rstar2.errors import UserError
+
+SETS = Path(__file__).parent / "data" / "sft_mix"
+INPUTS = {
+    "toolace": SETS / "toolace.json",
+    "apigen-mt": SETS / "apigen.json",
+    "glaive": SETS / "glaive.json",
+    "magicoder": SETS / "magicoder_oss.jsonl",
+    "tulu-3-if": SETS / "tulu.jsonl",
+    "nemotron-chat": SETS / "nemotron.jsonl",
+}
+
+
+def mix(*arguments: str | Path, inputs: dict[str, Path] | None = None) -> str:
+    given = [f"--input={name}={file}" for name, file in (inputs or INPUTS).items()]
+    command = ["data", "sft-mix", *given, *map(str, arguments)]
+    result = CliRunner().invoke(app, command)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizer: PreTrainedTokenizerFast, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_all_sets_become_one_mix_with_its_report(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "mix.jsonl"
+    told = mix("--tokenizer", folder, "--out", out)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {row["source"] for row in rows} == set(INPUTS)
+    assert f"{len(rows)} conversations" in told
+    assert "not decontaminated" in told
+    assert "length in tokens" in told
+    report = json.loads((out.parent / "mix.jsonl.report.json").read_text())
+    assert report["rows"] == len(rows)
+    assert mix("--tokenizer", folder, "--out", out) == told
+
+
+def test_a_benchmarks_prompt_is_left_out(folder: Path, tmp_path: Path) -> None:
+    inputs = {"tulu-3-if": INPUTS["tulu-3-if"]}
+    mix("--tokenizer", folder, "--out", tmp_path / "a.jsonl", "--partial", inputs=inputs)
+    first = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
+    prompt = next(m["content"] for m in first["messages"] if m["role"] == "user")
+    exam = tmp_path / "exam.jsonl"
+    exam.write_text(json.dumps({"question": prompt, "answer": "1"}) + "\n")
+    out = tmp_path / "b.jsonl"
+    told = mix("--tokenizer", folder, "--out", out, "--partial", "--against", exam, inputs=inputs)
+    assert "decontaminated against exam" in told
+    assert first["id"] not in {json.loads(line)["id"] for line in out.read_text().splitlines()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--input=toolace"], "give NAME=FILE"),
+        (["--input=nobody=x.json"], "no set nobody; the sets are toolace"),
+        (["--input=toolace=x.json"], "no --input for apigen-mt, glaive"),
+        (["--input=toolace=x.json", "--partial", "--endpoint=http://x"], "go together"),
+        (["--input=toolace=x.json", "--partial"], "cannot be used"),
+        (["--input=toolace=x.json", "--partial", "--share=0"], "--share is 0"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    out = tmp_path / "mix.jsonl"
+    command = ["data", "sft-mix", f"--tokenizer={tmp_path}", f"--out={out}", *arguments]
+    result = CliRunner().invoke(app, command)
+    assert isinstance(result.exception, UserError)
+    assert message in str(result.exception)
+    assert not out.exists()
