@@ -2,67 +2,92 @@ r"""Finds the answer in a response: tool spans, ``<answer>`` blocks, boxes.
 
 The rules, in the order they are applied:
 
-1. Only model text counts. Everything from the first ``<tool_response>`` to the last
-   ``</tool_response>`` goes, whatever tags a tool printed in between.
+1. Only what the model says counts. Everything from the first ``<tool_response>`` to the last
+   ``</tool_response>`` goes, whatever tags a tool printed in between; then the model's closed
+   ``<tool_call>`` spans go, for a program that holds an answer is no answer.
 2. The answer stands in closed ``<answer>`` blocks; text outside them is never read. A block
    that is not closed earns nothing, but an integer in it contradicts another one.
-3. In a block, blank boxes are ignored; a box without an end or two boxes that differ spoil it.
+3. In a block, boxes (``\boxed`` or ``\fbox``) that are blank or hold only dots are ignored; a
+   box without an end or two boxes that differ spoil it.
 4. The last block decides. Different integers anywhere are a hedge. A block with neither an
    integer nor a digit (a quoted template) is ignored.
 """
 
 import re
+from dataclasses import dataclass
 
 from rstar2.grading.number import MAX_LENGTH, parse_integer
 from rstar2.grading.verdict import Reason
+from rstar2.protocol.manifest import CALL_CLOSE, CALL_OPEN, RESPONSE_CLOSE, RESPONSE_OPEN
 
-_TOOL_OPEN = "<tool_response>"
-_TOOL_CLOSE = "</tool_response>"
 _ANSWER_TAG = re.compile(r"<(?P<close>/?)answer>")
-_BOX = re.compile(r"\\boxed\s*\{")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACE = re.compile(r"\\[{}\\]|(?P<brace>[{}])")
+_BLANK = re.compile(r"(?:[\s{}.…~]|\\[,;:!> ]|\\(?:text|mathrm|[lc]?dots|q?quad)(?![A-Za-z]))*+")
 _MAYBE_TEMPLATE = frozenset({Reason.NO_BOX, Reason.EMPTY_BOX, Reason.NOT_INTEGER})
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a response answers.
+
+    Attributes:
+        answer: The integer, or the reason why there is none.
+        box: The content of the box that decided, as the model wrote it, cut at
+            ``MAX_LENGTH`` characters; empty if none did.
+    """
+
+    answer: int | Reason
+    box: str = ""
+
+
 def read_answer(text: str) -> int | Reason:
-    """Read the integer that a response answers.
+    """Read the integer that a response answers, or the reason why there is none."""
+    return read_response(text).answer
+
+
+def read_response(text: str) -> Reading:
+    """Read what a response answers and the box that says so.
 
     Args:
-        text: The text of the last assistant turn, or of a whole response.
-
-    Returns:
-        The integer, or the reason why there is none. Never raises.
+        text: The text of the last assistant turn, or of a whole response. Any text is allowed.
     """
     closed, unclosed = _blocks(model_text(text))
     if not closed:
-        return Reason.UNCLOSED if unclosed else Reason.NO_ANSWER_BLOCK
+        return Reading(Reason.UNCLOSED if unclosed else Reason.NO_ANSWER_BLOCK)
     readings = [_read_block(block) for block in closed]
-    integers = {value for value in readings if not isinstance(value, Reason)}
-    integers.update(value for value in map(_read_block, unclosed) if not isinstance(value, Reason))
-    if len(integers) > 1 or Reason.HEDGE in readings:
-        return Reason.HEDGE
+    said = {reading.answer for reading in [*readings, *map(_read_block, unclosed)]}
+    if Reason.HEDGE in said or sum(not isinstance(answer, Reason) for answer in said) > 1:
+        return Reading(Reason.HEDGE)
     for block, reading in zip(reversed(closed), reversed(readings), strict=True):
-        if not _is_template(block, reading):
+        if not _is_template(block, reading.answer):
             return reading
     return readings[-1]
 
 
 def model_text(text: str) -> str:
-    """Remove tool output from a response.
+    """Remove tool output and tool calls from a response.
 
     A tool may print tags to end its span early, so no tag between the first opening and the
     last closing one can be believed: all of that goes, turns of the model in between too.
 
     Args:
-        text: A response, with or without ``<tool_response>`` spans.
+        text: A response, with or without ``<tool_response>`` and ``<tool_call>`` spans.
     """
-    opened, closed = text.find(_TOOL_OPEN), text.find(_TOOL_CLOSE)
-    if opened < 0 and closed < 0:
-        return text
-    starts_outside = opened >= 0 and (closed < 0 or opened < closed)
-    before = text[:opened] if starts_outside else ""
-    after = text[text.rfind(_TOOL_CLOSE) + len(_TOOL_CLOSE) :] if closed >= 0 else ""
-    return before + "\n" + after.partition(_TOOL_OPEN)[0]
+    opened, closed = text.find(RESPONSE_OPEN), text.find(RESPONSE_CLOSE)
+    if opened >= 0 or closed >= 0:
+        starts_outside = opened >= 0 and (closed < 0 or opened < closed)
+        before = text[:opened] if starts_outside else ""
+        after = text[text.rfind(RESPONSE_CLOSE) + len(RESPONSE_CLOSE) :] if closed >= 0 else ""
+        text = before + "\n" + after.partition(RESPONSE_OPEN)[0]
+    first, *pieces = text.split(CALL_OPEN)
+    return first + "".join(map(_without_call, pieces))
+
+
+def _without_call(piece: str) -> str:
+    """What follows a ``<tool_call>`` up to the next: without the call, or all if it is unclosed."""
+    _, closed, after = piece.partition(CALL_CLOSE)
+    return "\n" + after if closed else CALL_OPEN + piece
 
 
 def _blocks(text: str) -> tuple[list[str], list[str]]:
@@ -79,20 +104,20 @@ def _blocks(text: str) -> tuple[list[str], list[str]]:
     return closed, unclosed
 
 
-def _read_block(block: str) -> int | Reason:
+def _read_block(block: str) -> Reading:
     bodies = _boxes(block)
     if bodies is None:
-        return Reason.UNCLOSED
+        return Reading(Reason.UNCLOSED)
     if not bodies:
-        return Reason.NO_BOX
-    filled = dict.fromkeys(body for body in bodies if body.strip())
+        return Reading(Reason.NO_BOX)
+    filled = dict.fromkeys(body for body in bodies if not _BLANK.fullmatch(body))
     if not filled:
-        return Reason.EMPTY_BOX
+        return Reading(Reason.EMPTY_BOX)
     first, *others = filled
-    reading = _read_box(first)
-    if any(_read_box(other) != reading for other in others):
-        return Reason.HEDGE
-    return reading
+    answer = _read_box(first)
+    if any(_read_box(other) != answer for other in others):
+        return Reading(Reason.HEDGE)
+    return Reading(answer, first[:MAX_LENGTH])
 
 
 def _read_box(body: str) -> int | Reason:
@@ -125,7 +150,5 @@ def _closing_brace(text: str, start: int) -> int | None:
     return None
 
 
-def _is_template(block: str, reading: int | Reason) -> bool:
-    if not isinstance(reading, Reason) or reading not in _MAYBE_TEMPLATE:
-        return False
-    return not any(map(str.isdecimal, block))
+def _is_template(block: str, answer: int | Reason) -> bool:
+    return answer in _MAYBE_TEMPLATE and not any(map(str.isdecimal, block))

@@ -4,13 +4,17 @@ The number reader should not care whether a model wrote ``\textcolor{red}{1{,}23
 ``1,234``. :func:`shown` drops what only styles (bold, colour, size, spacing, braces) and
 writes the rest in a closed alphabet:
 
-- digits ``0-9``, ``+ - * / ^ _ ( ) = , . '`` and single spaces, as themselves;
+- digits ``0-9``, ``+ - * / ^ _ ( ) [ ] = , . '`` and single spaces, as themselves;
 - ``\frac{a}{b}`` as ``((a)/(b))``, braced exponents and subscripts as ``^(a)``, ``_(a)``,
   an inner box as ``(a)``, so that two of them do not run together;
 - ``%`` for percent, ``°`` for degrees, ``$`` for every currency or formula mark, ``@`` for
   ``\pmod``;
 - letters: bare in formulas, in double quotes inside ``\text`` and its kin, because a formula's
-  ``m`` is a variable and a text's ``m`` is a metre.
+  ``m`` is a variable and a text's ``m`` is a metre; an accent as the letter ``α`` before what
+  it stands on.
+
+Two runs of digits with a wide gap between them (a new line, ``\quad``, ``\hspace``) are two
+numbers, never groups of one.
 
 Anything else (an unknown command, a set brace, ``<``, ``!``, ``:``) makes the answer
 unreadable. The list of what is known is the whole of it: nothing is skipped because it
@@ -23,9 +27,26 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
-_INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
-_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
-_FROM_SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+_INVISIBLE = (
+    "\u00ad\u061c\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u2060"
+    "\u2066\u2067\u2068\u2069\ufe0e\ufe0f\ufeff"
+)
+"""Shown as nothing. The overrides U+202D and U+202E are not here: they reorder digits."""
+_VARIANTS = {
+    **dict.fromkeys(_DASHES, "-"),
+    **dict.fromkeys(_INVISIBLE, ""),
+    **dict.fromkeys("×·⋅∗∙•✕✖", "*"),
+    **dict.fromkeys("÷⁄∕", "/"),
+    **dict.fromkeys("€£¥₹¢￠￡￥", "$"),
+    **dict.fromkeys("º˚℃℉", "°"),
+    **{"≡": "=", "。": ".", "٪": "%", "٬": ",", "٫": "."},
+}
+_SMALL_RUN = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹]+)|[₀₁₂₃₄₅₆₇₈₉]+")
+_FROM_SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", "0123456789" * 2)
+
+
+_GAP = "~"
+"""A wide gap in the line before it is finished; then it is a space."""
 
 
 class Unreadable(ValueError):
@@ -66,8 +87,10 @@ _COMMANDS = {
     **_all("Bigl Bigr tiny small normalsize large Large LARGE huge Huge bf bfseries", ""),
     **_all("rm it tt sf mathbf boldsymbol bm mathit mathsf mathtt mathnormal", ""),
     **_all("underline ensuremath negthinspace angle", ""),
-    **_all("quad qquad enspace thinspace medspace thickspace space nobreakspace", " "),
+    **_all("enspace thinspace medspace thickspace space nobreakspace", " "),
+    **_all("quad qquad newline", _GAP),
     **_all("times cdot ast", "*"),
+    **_all("div", "/"),
     **_all("equiv", "="),
     **_all("circ degree", "°"),
     **_all("euro pounds", "$"),
@@ -75,18 +98,17 @@ _COMMANDS = {
     # A Greek letter matters only as a letter: it may name an unknown, never a number.
     **_all("alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota", "α"),
     **_all("kappa lambda mu nu xi pi rho sigma tau upsilon phi varphi chi psi omega", "α"),
-    **_all("Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega", "α"),
+    **_all("Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell", "α"),
+    **_all("overline bar hat widehat vec tilde overrightarrow triangle", "α"),
 }
-_ESCAPES = {**dict.fromkeys(",;:>()[] \n\t", " "), "!": "", "%": "%", "$": "$"}
-_CHARACTERS = {
-    **{mark: mark for mark in "+-*/^_()=,.'%$°"},
-    **dict.fromkeys("×·⋅∗", "*"),
-    **dict.fromkeys("€£¥₹", "$"),
-    **{"~": " ", "≡": "=", "。": ".", "⁄": "/", "∕": "/"},
-    **dict.fromkeys("º℃℉", "°"),
+_ESCAPES = {
+    **dict.fromkeys(",;:>()[] \n\t", " "),
+    **{"!": "", "%": "%", "$": "$", "\\": _GAP, "#": "α"},
 }
+_CHARACTERS = {**{mark: mark for mark in "+-*/^_()[]=,.'%$°"}, "~": " "}
 _PIECE = re.compile(
     r"(?P<colour>\\(?:color|textcolor|colorbox)\s*\{[^{}]*\})"
+    r"|(?P<skip>\\[hv](?:space|skip)\*?\s*\{[^{}]*\})"
     r"|\\(?P<command>[A-Za-z]+)\s*"
     r"|\\(?P<escape>.)"
     r"|(?P<digits>[0-9]+)"
@@ -95,6 +117,7 @@ _PIECE = re.compile(
     r"|(?P<character>.)",
     re.DOTALL,
 )
+_TWO_NUMBERS = re.compile(rf"\d ?{_GAP}[ {_GAP}]*\d")
 _DEGREE = re.compile(r"\^ ?(?:\( ?° ?\)|°)")
 
 
@@ -136,8 +159,8 @@ class _Writer:
         """Write one piece; a space does not come between a command and its group."""
         if kind == "colour":
             return
-        if kind == "space":
-            self.line.append(" ")
+        if kind in ("space", "skip"):
+            self.line.append(" " if piece.splitlines() == [piece] and kind == "space" else _GAP)
             return
         group, self.upcoming = self.upcoming, _Group.PLAIN
         if (kind, piece) == ("character", "{"):
@@ -149,6 +172,8 @@ class _Writer:
         elif kind == "command":
             self._command(piece)
         elif kind == "letters":
+            if not piece.isalpha():
+                raise Unreadable(f"{piece[:20]!r} holds a numeral that is no decimal digit")
             self.line.append(f'"{piece}"' if self.texts else piece)
         elif kind == "digits":
             self.line.append(piece)
@@ -162,7 +187,10 @@ class _Writer:
         """The whole line, runs of spaces as one."""
         if self.groups:
             raise Unreadable("a brace that is not closed")
-        return _DEGREE.sub("°", " ".join("".join(self.line).split()))
+        line = " ".join("".join(self.line).split())
+        if _TWO_NUMBERS.search(line):
+            raise Unreadable("two numbers with a gap between them")
+        return _DEGREE.sub("°", " ".join(line.replace(_GAP, " ").split()))
 
     def _open(self, group: _Group) -> None:
         self.groups.append(group)
@@ -212,18 +240,21 @@ def _look_up(known: dict[str, str], piece: str) -> str:
 
 
 def _fold(text: str) -> str:
-    """Replace typographic variants by ASCII: full width, dashes, digits, superscripts."""
+    """Replace typographic variants by ASCII: full width, dashes, digits, small digits."""
     if text.isascii():
         return text
-    folded = "".join(map(_fold_character, text))
-    return _SUPERSCRIPT_RUN.sub(lambda run: f"^{{{run[0].translate(_FROM_SUPERSCRIPT)}}}", folded)
+    return _SMALL_RUN.sub(_full_size, "".join(map(_fold_character, text)))
+
+
+def _full_size(run: re.Match[str]) -> str:
+    mark = "^" if run[1] else "_"
+    return f"{mark}{{{run[0].translate(_FROM_SMALL)}}}"
 
 
 def _fold_character(char: str) -> str:
-    if char in _DASHES:
-        return "-"
-    if char in _INVISIBLE:
-        return ""
+    variant = _VARIANTS.get(char)
+    if variant is not None:
+        return variant
     if char.isdecimal():
         return str(unicodedata.decimal(char))
     if "！" <= char <= "～":

@@ -4,7 +4,7 @@ Read: a sign (ASCII, U+2212, dashes, full width); digits with leading zeros; cor
 three (``,`` ``{,}`` ``,\!`` ``\,`` or a space); a zero fraction; fractions, products and small
 powers of literals (``\frac{84}{2}``, ``6\cdot7``, ``4.2\times10^1``); style wrappers; a choice
 letter ``(B)``; degree, percent, currency, unit, ``\pmod{n}``, base or number-word suffix;
-``x=42``, ``m+n=42``, ``f(3)=42``, ``6\cdot7=42``.
+``x=42``, ``m+n=42``, ``f(3)=42``, ``6\cdot7=42``, ``=42``.
 
 Not read: sets, lists, intervals, inequalities, ``\pm``, "or", clock times, ratios, mixed
 numbers, multiples of letters, factorials, sums and functions left for the grader to compute,
@@ -35,16 +35,20 @@ _NUMBER = r"""(?:
     [1-9]\d{0,2}(?:,\d{3})+(?!\d)
   | [1-9]\d{0,2}(?:\ \d{3})+(?!\ ?\d)
   | \d+
-)(?:\.\d+)?"""
+)(?:\.\d+)?|\.\d+"""
 _TOKEN = re.compile(rf"\ ?(?:(?P<number>{_NUMBER})|(?P<mark>[-+*/^()]))", re.VERBOSE)
 _BOLD = re.compile(r"\s*\*\*(?P<inside>[^*]*)\*\*\s*")
 _CHOICE = re.compile(r' ?\("?[A-Z]"?\)(?=.)')
 _SIGN = re.compile(r" ?\$* ?([-+]?) ?\$*")
-_BASE = re.compile(r' ?_(?:\d\d?|\(\d\d?\)|\("[a-z]+"\))')
+_BASE = re.compile(r' ?_(?:\d\d?|\(\d\d?\)|"[a-z]+"|\("[a-z]+"\))')
 _SCALE = re.compile(rf' ?"?({"|".join(SCALES)})\b"?')
 _MODULUS = re.compile(r' ?(?:@ ?(?:\d+|\(\d+\))|\("?mod"? ?\d+\))$')
 _LABEL = re.compile(
-    r"""(?:[^\W\d_]|["'+*]|(?<=.)[ -]|_[^\W_]|_\([^()]*\)|(?<=[\w"')])\([^()]*\))+""",
+    r"""(?:[^\W\d_]|["'+*]|(?<=.)[ -]
+      | _[^\W_] | _\([^()]*\)     # an index
+      | (?<=[\w"')])\([^()]*\)    # an argument
+      | \[\ ?[^\W\d_]{3,}\ ?\]   # an area
+    )+""",
     re.VERBOSE,
 )
 _WORDS = re.compile(r"[^\W\d_]+")
@@ -72,7 +76,8 @@ def parse_integer(text: str) -> int | None:
 
 
 def _read(line: str) -> int:
-    *claims, last = line.split("=")
+    line = line.strip("$ ").removesuffix(".").strip("$ ")
+    *claims, last = line.removeprefix("=").split("=")
     value, is_sum = _quantity(last)
     if is_sum:
         raise Unreadable("a sum that is left to the grader")
@@ -94,7 +99,7 @@ def _is_label(side: str) -> bool:
     words = _WORDS.findall(side)
     if not words or not _NOT_NAMES.isdisjoint(words):
         return False
-    return _LABEL.fullmatch(side.strip()) is not None
+    return _LABEL.fullmatch(side.strip(" $")) is not None
 
 
 def _quantity(side: str) -> tuple[_Ratio, bool]:
@@ -111,7 +116,7 @@ def _quantity(side: str) -> tuple[_Ratio, bool]:
     if scale:
         value = _apply("*", value, _Ratio(SCALES[scale[1]], 1))
         rest = rest[scale.end() :]
-    rest = _MODULUS.sub("", rest.removesuffix(".").rstrip())
+    rest = _MODULUS.sub("", rest.rstrip())
     if not is_unit(rest.rstrip()):
         raise Unreadable(f"{rest[:20]!r} after the number")
     return value, is_sum

@@ -14,6 +14,8 @@ SCALES = {
     "million": 10**6,
     "billion": 10**9,
     "trillion": 10**12,
+    "quadrillion": 10**15,
+    "quintillion": 10**18,
 }
 """Number words that multiply the number before them."""
 
@@ -29,13 +31,23 @@ _SYMBOLS = _words(
 _LETTERS = _words("m g s h L l N J W V")
 _FOREIGN = _words("元 円 度 个 個 人 米 Ω μm µm")
 _CHANGES_THE_VALUE = _words(
-    "or and to nor not no about approximately approx around roughly nearly almost at least "
-    "most more less fewer than over under above below between up down plus minus times "
-    "divided mod modulo by half halves third thirds quarter quarters fourth fifth tenths "
-    "hundredths thousandths dozen dozens score hundreds thousands millions billions trillions "
-    "factorial squared cubed root sqrt point st nd rd th am pm pi if unless when maybe perhaps "
-    "possibly else otherwise but except infinity infinite undefined unknown wrong incorrect "
-    "false base zero one two three four five six seven eight nine ten eleven twelve thirteen "
+    # Not one value, or not this one.
+    "or and to nor not no if unless when maybe perhaps possibly else otherwise but except "
+    "wrong incorrect false negative infinity infinite undefined unknown "
+    # Near it, or a bound.
+    "about approximately approx around roughly nearly almost circa ish at least most more less "
+    "fewer than over under above below between up down "
+    # A sum that is left to do.
+    "plus minus divided mod modulo by factorial squared cubed doubled tripled halved root "
+    "sqrt choose base "
+    # Parts and multiples.
+    "half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh "
+    "sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth "
+    "thousandths millionth millionths dozen dozens score gross hundreds thousands millions "
+    "billions trillions mil mn bn lakh lakhs crore crores googol sextillion septillion "
+    # Ranks, clock times, letters, number words.
+    "st nd rd th am pm pi tau alpha beta gamma delta epsilon zeta eta theta iota kappa lambda "
+    "sigma omega zero one two three four five six seven eight nine ten eleven twelve thirteen "
     "fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty "
     "seventy eighty ninety"
 ) | frozenset(SCALES)

@@ -3,8 +3,10 @@
 Every way an answer can fail has a name here, so that a run can count them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from rstar2.errors import UserError
 
 
 class Reason(StrEnum):
@@ -21,7 +23,7 @@ class Reason(StrEnum):
     NO_BOX = "no_box"
     """The answer block has no ``\\boxed{}``."""
     EMPTY_BOX = "empty_box"
-    """Every box of the answer block is blank."""
+    """Every box of the answer block is blank or holds only dots."""
     HEDGE = "hedge"
     """Two boxes or two blocks say different things."""
     NOT_INTEGER = "not_integer"
@@ -29,7 +31,7 @@ class Reason(StrEnum):
     TOO_LONG = "too_long"
     """The box holds more characters than an answer may have."""
     TRUNCATED = "truncated"
-    """A limit ended the rollout; what it wrote does not count."""
+    """The rollout was cut off before the model's last word; what it wrote does not count."""
     INFRASTRUCTURE = "infrastructure"
     """The sandbox or the engine failed; the rollout must be replaced, not learnt from."""
 
@@ -44,12 +46,15 @@ class Verdict:
             integer of more than 14,000 bits, which Python may refuse to print or to
             write as JSON. Such an integer is still compared exactly.
         reason: Why.
+        box: The content of the box that decided, as the model wrote it, cut at 5,000
+            characters; empty if none did. Two verdicts may be equal and differ in it.
     """
 
     correct: bool
     value: int | None
     reason: Reason
+    box: str = field(default="", compare=False)
 
 
-class BadGold(ValueError):
+class BadGold(UserError):
     """The gold answer is not an integer, so nothing can be graded against it."""

@@ -1,0 +1,107 @@
+"""Hostile sizes: a verdict always, in time linear in the text."""
+
+import json
+import time
+
+import pytest
+
+from rstar2.grading import Reason, Verdict, grade
+
+MEGABYTE = 1_000_000
+
+
+def answer(body: str) -> str:
+    return rf"<answer>\boxed{{{body}}}</answer>"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *["9^{9^{9}}", "9^{9^{9^{9}}}", "2^{1000000000}", "2^{-1000000000}", "(10^9)!"],
+        *["1" + "*9999999" * 620, "1" + "/7" * 2_000, "9^9" * 1_000, "2^" * 2_000 + "2"],
+        *["(" * 2_499 + "42" + ")" * 2_400, "\\frac{" * 800, "((((" * 1_200, "1," * 2_400],
+    ],
+)
+def test_a_costly_expression_is_refused_before_it_is_computed(body: str) -> None:
+    assert grade(answer(body), 42).reason in (Reason.NOT_INTEGER, Reason.UNCLOSED)
+
+
+def test_nesting_is_limited_by_length_alone() -> None:
+    assert grade(answer("(" * 2_400 + "42" + ")" * 2_400), 42).correct
+    assert grade(answer("{" * 2_400 + "42" + "}" * 2_400), 42).correct
+    assert grade(answer(r"\boxed{" * 600 + "42" + "}" * 600), 42).correct
+
+
+def test_thousands_of_digits_are_compared_exactly() -> None:
+    digits = "7" * 4_999
+    assert grade(answer(digits + "1"), digits + "1").correct
+    assert grade(answer(digits + "1"), digits + "2").reason is Reason.MISMATCH
+
+
+def test_a_verdict_can_always_be_printed_and_stored() -> None:
+    for count in (4_200, 4_300, 4_301, 5_000):
+        verdict = grade(answer("9" * count), 42)
+        assert repr(verdict)
+        assert json.dumps({"value": verdict.value, "box": verdict.box})
+
+
+FLOODS = {
+    **{f"only {unit}": (unit, "{}") for unit in (r"\boxed{", "<answer>", "</answer>", r"\[ a ")},
+    **{f"only {unit}": (unit, "{}") for unit in ("<tool_response>", "<tool_call>", "</tool_call>")},
+    **{
+        f"in a box {unit}": (unit, answer("{}"))
+        for unit in (
+            r"\frac{",
+            "{",
+            "{}",
+            "^",
+            "7",
+            ",",
+            "$ ",
+            "\\",
+            r"\{",
+            ".",
+            " ",
+            '"',
+            r"\color{",
+        )
+    },
+    **{
+        f"in a block {unit}": (unit, "<answer>{}</answer>")
+        for unit in (r"\boxed{", r"\boxed{42}", r"\boxed{\,}", r"\boxed{...}", r"\boxed   ", "}")
+    },
+    "empty blocks": ("<answer></answer>", "{}"),
+    "right blocks": (answer("42"), "{}"),
+    "template blocks": (answer("x"), "{}"),
+    "boxes cut by tags": (r"<answer>\boxed{\boxed{\boxed{</answer>", "{}"),
+    "alternating tags": ("<answer><tool_call></answer></tool_call>", "{}"),
+    "long groups": (answer("1" + " 234" * 1_200 + " 5"), "{}"),
+    "long labels": (answer("a(" * 2_300 + "=42"), "{}"),
+}
+
+
+def flood(name: str, size: int) -> str:
+    unit, frame = FLOODS[name]
+    return frame.replace("{}", unit * (size // len(unit)), 1)
+
+
+def seconds(text: str) -> float:
+    start = time.process_time()
+    assert isinstance(grade(text, 42), Verdict)
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_twice_the_text_takes_twice_the_time(name: str) -> None:
+    """Quadratic work would take four times as long; what is too quick to time passes."""
+
+    def is_linear() -> bool:
+        half, whole = (seconds(flood(name, size)) for size in (MEGABYTE // 4, MEGABYTE // 2))
+        return whole < max(3 * half, 0.05)
+
+    assert is_linear() or is_linear(), "twice, so that a busy machine is no reason to fail"
+
+
+def test_a_megabyte_of_boxes_takes_less_than_a_second() -> None:
+    assert seconds(r"\boxed{" * (MEGABYTE // 7)) < 1
+    assert seconds("<answer>" + r"\boxed{" * (MEGABYTE // 7) + "</answer>") < 1
