@@ -17,6 +17,7 @@ from rich.progress import Progress
 
 import rstar2.problems.laptop
 from rstar2.experiments import laptop, plans, publish
+from rstar2.experiments.checkout import project_root
 from rstar2.experiments.claims import claims_met
 from rstar2.experiments.execute import (
     RunFailedError,
@@ -34,7 +35,7 @@ from rstar2.experiments.plans import (
     plan_experiment,
     plan_sft,
 )
-from rstar2.experiments.presets import PresetError, load_preset, project_root
+from rstar2.experiments.presets import PresetError, load_preset
 from rstar2.experiments.progress import ProgressFile, read_progress
 from rstar2.experiments.publish import PublishError, refuse_unpublishable
 from rstar2.experiments.report import (
@@ -204,7 +205,7 @@ def test_an_id_changes_with_parameters_and_sources_but_not_with_comments(
 ) -> None:
     source = tmp_path / "source.py"
     source.write_text("x = 1\n")
-    monkeypatch.setattr(plans, "deciding_sources", lambda entry: [source])
+    monkeypatch.setattr(plans, "deciding_sources", lambda _: [source])
     first = plan_sft("test", 0, "book").run_id
     assert plan_sft("test", 1, "book").run_id != first
     assert plan_sft("test", 0, "results").run_id != first

@@ -27,9 +27,9 @@ def build(
     Writes only to runs/ and _build/, both ignored by git.
     """
     from rstar2.book.build import BookBuildError, build_book
+    from rstar2.experiments.checkout import project_root
     from rstar2.experiments.execute import execute_plans
     from rstar2.experiments.plans import BOOK_SEED, plan_experiment
-    from rstar2.experiments.presets import project_root
 
     root = project_root()
     console = Console(stderr=True)

@@ -179,11 +179,11 @@ def _chromium() -> Finding:
 
 def _runs_folder() -> Finding:
     """Where runs are written: ``runs/`` of the checkout, or the folder that it would be made in."""
-    from rstar2.experiments.presets import PresetError, project_root
+    from rstar2.experiments.checkout import CheckoutError, project_root
 
     try:
         root = project_root()
-    except PresetError:
+    except CheckoutError:
         root = Path.cwd()
     runs = root / "runs"
     folder = runs if runs.exists() else root

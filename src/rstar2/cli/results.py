@@ -22,9 +22,9 @@ def remake(
     Refuses a tree with changes: a record names the commit that made it.
     """
     from rstar2.cli.picture import PICTURE, draw_laptop_run
+    from rstar2.experiments.checkout import project_root
     from rstar2.experiments.execute import execute_plans
     from rstar2.experiments.plans import RECORD_SEEDS, plan_experiment
-    from rstar2.experiments.presets import project_root
     from rstar2.experiments.publish import publish, refuse_unpublishable
     from rstar2.experiments.report import committed_records
 

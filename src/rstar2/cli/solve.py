@@ -75,8 +75,8 @@ def solve(
 
 
 def _committed_checkpoint() -> Path:
+    from rstar2.experiments.checkout import project_root
     from rstar2.experiments.plans import BOOK_SEED
-    from rstar2.experiments.presets import project_root
     from rstar2.training.grpo import Arm
 
     record = f"laptop-seed{BOOK_SEED}-{Arm.GRPO_ROC}"

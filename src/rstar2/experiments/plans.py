@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rstar2.errors import UserError
-from rstar2.experiments.presets import Preset, PresetError, load_preset, project_root
+from rstar2.experiments.checkout import project_root
+from rstar2.experiments.presets import Preset, PresetError, load_preset
 from rstar2.records import (
     RecordError,
     RunFolder,

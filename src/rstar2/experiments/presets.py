@@ -4,13 +4,13 @@ A preset is data. No code asks for its name; a misspelt or impossible value is o
 clear line with the place where it stands.
 """
 
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from rstar2.errors import UserError
+from rstar2.experiments.checkout import project_root
 from rstar2.protocol import MANIFESTS, Manifest
 from rstar2.training.spec import (
     EvaluationSpec,
@@ -68,19 +68,6 @@ class Preset(Spec):
     def texts(self) -> Manifest:
         """The manifest itself."""
         return MANIFESTS[self.manifest]
-
-
-def project_root() -> Path:
-    """The checkout: the nearest folder upwards that holds ``presets/``, else the package's.
-
-    Raises:
-        PresetError: If there is none.
-    """
-    here = Path.cwd()
-    for folder in (here, *here.parents, Path(__file__).resolve().parents[3]):
-        if (folder / "presets").is_dir() and (folder / "pyproject.toml").is_file():
-            return folder
-    raise PresetError(f"no presets/ above {here}: run this inside a checkout of rstar2")
 
 
 def load_preset(name: str) -> Preset:
