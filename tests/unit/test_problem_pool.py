@@ -13,7 +13,13 @@ from typer.testing import CliRunner
 from rstar2.cli import app
 from rstar2.errors import UserError
 from rstar2.experiments.pool_choice import choose
-from rstar2.experiments.pool_files import PoolError, read_pool, read_review
+from rstar2.experiments.pool_files import (
+    PoolError,
+    read_pool,
+    read_pool_rows,
+    read_review,
+    write_pool,
+)
 from rstar2.experiments.problem_pool import PoolReport, build_pool, content_hash
 from rstar2.problems.data.card import SourceReport
 from rstar2.problems.data.rows import Doubt, Dropped, DropReason, Outcome, Progress, Row
@@ -257,3 +263,23 @@ def test_the_known_sets_are_listed() -> None:
     told = run("data", "sources")
     assert "dapo-17k" in told
     assert "aime25" in told
+
+
+def test_a_pool_of_the_ladder_is_sampled_and_chosen_from(tmp_path: Path) -> None:
+    """With the committed policy; a second run of the same record does nothing."""
+    pool, record = tmp_path / "ladder.parquet", tmp_path / "samples.jsonl"
+    told = run("data", "ladder", "--out", pool, "--level", "one", "--count", "1")
+    assert f"{len(read_pool(pool))} problems" in told
+    few = tmp_path / "few.parquet"
+    write_pool(few, read_pool_rows(pool)[:3])
+    sampling = ("data", "sample", "--pool", few, "--out", record, "--samples", "2")
+    told = run(*sampling)
+    assert "3 problems, 2 samples each" in told
+    lines = record.read_text()
+    assert run(*sampling) == told
+    assert record.read_text() == lines
+    hard = run("data", "keep", "--pool", few, "--samples", record, "--out", tmp_path / "hard",
+               "--most", "1")  # fmt: skip
+    assert "solved by at most 1 of 2" in hard
+    with pytest.raises(UserError, match="samples"):
+        run(*sampling[:-1], "3")

@@ -1,6 +1,7 @@
 """``rstar2 data …``: from raw sets to the pool of training problems and the SFT mix."""
 
 import json
+import resource
 import shlex
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from rstar2.cli.data_ladder import ladder
 from rstar2.cli.data_mix import sft_mix, sft_sets
+from rstar2.cli.data_sample import sample
 from rstar2.errors import UserError
-from rstar2.records import atomic_write
+from rstar2.records import atomic_write, provenance
 
 if TYPE_CHECKING:
     from rstar2.experiments.problem_pool import OnStep, PoolReport
@@ -25,6 +28,8 @@ app = typer.Typer(
 )
 
 
+app.command()(ladder)
+app.command()(sample)
 app.command("sft-mix")(sft_mix)
 app.command("sft-sets")(sft_sets)
 
@@ -71,7 +76,7 @@ def build(
         bool, typer.Option("--subset", help="Accept fewer records than a known set should have.")
     ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON too.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Write a record of the build as JSON.")
     ] = None,
 ) -> None:
     """Build the pool: filter, dedup, decontaminate; every row that goes has a reason.
@@ -106,7 +111,8 @@ def build(
             on_step=on_step,
         )
     if json_file is not None:
-        atomic_write(json_file, json.dumps(report.as_dict(), indent=1).encode() + b"\n")
+        record = {"provenance": provenance().as_dict(), "cost": _cost(), **report.as_dict()}
+        atomic_write(json_file, json.dumps(record, indent=1).encode() + b"\n")
     _show(report, out)
 
 
@@ -178,6 +184,14 @@ def keep(
     )
     if suspects:
         typer.echo(f"{len(suspects)} labels that most samples contradict: {out / 'suspects.csv'}")
+
+
+def _cost() -> dict[str, float]:
+    """What this process has used since it began: CPU seconds, and memory at its peak."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    unit = 1 if sys.platform == "darwin" else 1024
+    cpu = round(used.ru_utime + used.ru_stime, 1)
+    return {"cpu_seconds": cpu, "peak_mib": round(used.ru_maxrss * unit / 2**20, 1)}
 
 
 def _without_folders(arguments: list[str]) -> list[str]:

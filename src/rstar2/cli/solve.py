@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from rstar2.cli.policy import find_checkpoint, rollout_limits
 from rstar2.errors import UserError
 from rstar2.grading.answer import read_answer
 from rstar2.protocol import (
@@ -31,7 +32,6 @@ from rstar2.protocol import (
 from rstar2.protocol.manifest import CALL_CLOSE, CALL_OPEN, Manifest
 
 if TYPE_CHECKING:
-    from rstar2.experiments.presets import Preset
     from rstar2.rollout import Engine, RolloutLimits, SamplingParams, TokenOutput, ToolRunner
     from rstar2.training.checkpoint import Policy
 
@@ -60,27 +60,12 @@ def solve(
     if temperature is not None and not math.isfinite(temperature):
         raise SolveError(f"temperature is {temperature}: give a number from 0")
     settings = load_preset(preset)
-    path = checkpoint or _committed_checkpoint()
-    if not path.is_dir():
-        raise SolveError(
-            f"there is no checkpoint at {path}: `make results` makes the default one; "
-            "--checkpoint names another, as runs/<run>/checkpoints/final"
-        )
-    policy = load_policy(path, settings.texts)
-    limits = _limits(settings, policy, temperature)
+    policy = load_policy(find_checkpoint(checkpoint), settings.texts)
+    limits = rollout_limits(settings, policy, temperature)
     _refuse_too_long(question, policy.template, limits)
     screen = Screen(Console(highlight=False), limits.max_turns)
     trajectory = asyncio.run(_roll_out(question, policy, limits, seed, screen))
     screen.ending(trajectory)
-
-
-def _committed_checkpoint() -> Path:
-    from rstar2.experiments.checkout import project_root
-    from rstar2.experiments.plans import BOOK_SEED
-    from rstar2.training.grpo import Arm
-
-    record = f"laptop-seed{BOOK_SEED}-{Arm.GRPO_ROC}"
-    return project_root() / "results" / "laptop" / record / "checkpoint"
 
 
 class Screen:
@@ -180,21 +165,6 @@ class ShownTools:
         result = await self._sandbox.run(code, stdin, timeout)
         self._screen.answer(answered_call(ProgramCall("", code, stdin), result, self._manifest))
         return result
-
-
-def _limits(settings: "Preset", policy: "Policy", temperature: float | None) -> "RolloutLimits":
-    from rstar2.training.evaluate import evaluation_limits
-
-    warmth = settings.rl.temperature if temperature is None else temperature
-    limits = evaluation_limits(settings.evaluation.book, settings.limits, warmth)
-    longest = limits.max_prompt_tokens + limits.max_response_tokens
-    positions = int(policy.model.config.max_position_embeddings)
-    if longest > positions:
-        raise SolveError(
-            f"preset {settings.name} allows {longest} tokens, the checkpoint has {positions} "
-            "positions: name the preset that it was trained with by --preset"
-        )
-    return limits
 
 
 def _refuse_no_text(question: str) -> None:

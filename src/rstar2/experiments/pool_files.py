@@ -108,11 +108,16 @@ def read_review(path: Path) -> dict[str, bool]:
 def review_text(outcomes: Sequence[tuple[str, Outcome]], kept: Sequence[Row]) -> str:
     """The doubts about rows that are in the pool, the most doubtful first, as CSV."""
     still = {row.name for row in kept}
-    doubts = [d for _, outcome in outcomes for d in outcome.doubts if d.row.name in still]
+    found = {
+        (d.row.name, d.question, d.detail): d
+        for _, outcome in outcomes
+        for d in outcome.doubts
+        if d.row.name in still
+    }
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_REVIEW_COLUMNS)
-    for doubt in sorted(doubts, key=lambda d: (-d.score, d.row.name)):
+    for doubt in sorted(found.values(), key=lambda d: (-d.score, d.row.name)):
         row, score = doubt.row, f"{doubt.score:.3f}"
         writer.writerow(("", row.name, score, doubt.question, doubt.detail, row.gold, row.question))
     return text.getvalue()

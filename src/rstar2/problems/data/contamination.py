@@ -6,7 +6,7 @@ share of word trigrams in common.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rstar2.problems.data.rows import (
@@ -134,3 +134,21 @@ def decontaminate(benchmarks: Mapping[str, Sequence[str]]) -> StepFunction:
         return Outcome(tuple(kept), tuple(dropped), tuple(doubts), facts)
 
     return step
+
+
+def copy_finder(benchmarks: Mapping[str, Sequence[str]]) -> Callable[[str], str | None]:
+    """Make a function that names the benchmark's problem that a text is, or nearly is.
+
+    Args:
+        benchmarks: The problems' texts, by name of the set.
+
+    Returns:
+        A function from a text to set and number of the problem, or None.
+    """
+    index = _Index.of(benchmarks)
+
+    def find(text: str) -> str | None:
+        match = index.nearest(text)
+        return match.problem if match and match.is_copy else None
+
+    return find

@@ -125,9 +125,9 @@ def _integer_label(read: _Reading) -> Row | _Drop:
 
 
 def _label_source(read: _Reading) -> _Drop | None:
-    """A label voted by model solutions needs two that agree (note ``agreeing``)."""
+    """A label voted by model solutions needs a known rate of agreement with it."""
     notes = read.row.notes
-    if notes.get("label_from") != "majority" or int(notes.get("agreeing", "0")) >= 2:
+    if notes.get("label_from") != "majority" or "pass_rate_72b_tir" in notes:
         return None
     return _Drop(DropReason.LABEL_SOURCE, "majority of model solutions, agreement not known")
 
@@ -178,6 +178,8 @@ def _asks_nothing(read: _Reading) -> _Suspect | None:
     return None if _ASKS.search(read.text) else _Suspect("asks for nothing", read.text[-100:], 0.7)
 
 
+_TAIL = 3_000
+"""Options are looked for in the last characters only."""
 _OPTION = r"(?:(?<![\w|])\({0}\)|^[^\w\n]{{0,10}}{0}[).:])(?=[\s\\}}~*$])"
 _OPTIONS = re.compile(
     r".{1,200}?".join(_OPTION.format(letter) for letter in "ABC"), re.DOTALL | re.MULTILINE
@@ -185,8 +187,8 @@ _OPTIONS = re.compile(
 
 
 def _choice(read: _Reading) -> _Drop | None:
-    """Options A, B and C in order."""
-    found = _OPTIONS.search(read.text)
+    """Options A, B and C in order, near the end."""
+    found = _OPTIONS.search(read.text[-_TAIL:])
     return _Drop(DropReason.CHOICE, _cut(found[0])) if found else None
 
 

@@ -17,7 +17,7 @@ _TAIL = 1_000
 """A wrapper at the end of a text is looked for in its last characters only."""
 
 _HEAD = re.compile(
-    r"""\s*(?:
+    r"""(?:
         (?:please\s+)?(?:solve|answer)\s+the\s+following\s+(?:math\w*\s+)?(?:problem|question)s?
         (?:\s+(?:step[\s-]by[\s-]step|efficiently\ and\ clearly|carefully))?\s*[.:]
       | the\s+last\s+line\s+of\s+your\s+response\s+should\s+(?:only\s+)?be\s+of\s+the\s+form
@@ -26,25 +26,24 @@ _HEAD = re.compile(
         (?s:.{0,2000}?)question:
       | below\s+is\s+an\s+instruction\s+that\s+describes\s+a\s+task\.[^\n]{0,100}\n
       | <\|im_start\|>\s*user\b | <\|im_end\|>
-      | \#*\s*(?:question|problem|instruction)\s*:
-    )\s*""",
+      | \#*\ ?(?:question|problem|instruction)\ ?:
+    )""",
     re.VERBOSE | re.IGNORECASE,
 )
 _FOOT = re.compile(
-    r"""(?<![^\s.?!$}\])])\s*(?:
+    r"""(?<![^\s.?!$}\])])(?:
         remember\s+to\s+put\s+your\s+answer\s+on\s+its\s+own\s+line\s+after\s+["“]?answer:["”]?
         (?:,[^.\n]{0,80})?\.?
       | (?:please\s+|let['’]s\s+)(?:reason|think)\s+(?:about\s+it\s+)?step[\s-]by[\s-]step
         ,?(?:\s+and)?\.?
-      | (?:,?\s*and\s+)?(?:please\s+|make\s+sure\s+to\s+)?
+      | (?:and\s+)?(?:please\s+|make\s+sure\s+to\s+)?
         (?:(?:put|give|write|present|enclose|place|provide|output|express|return|box)\s|(?=the|your))
         (?:(?!and\b)\w+\s+){0,6}?(?:answer|result|solution)s?\b[^.?!\n]{0,80}
-        \\f?boxed\s*\{\s*(?:[$\\.]|ldots|(?:your|the|final|answer|result|here)\b|\s)*\}
+        \\f?boxed\s*\{(?:[$\\.]|ldots|(?:your|the|final|answer|result|here)\b|\s)*\}
         (?:[^.?!\n]{0,80}[.!]|\W*)
-      | answer:\s*\$?(?:answer)?
-      | \#*\s*(?:response|solution|answer)\s*:
+      | (?:(?<=\n)|(?<=[.?!$]\ ))\#*\ ?(?:response|solution|answer)\ ?:\s*\$?(?:answer)?
       | <\|im_end\|>(?:\s*<\|im_start\|>\s*assistant)?
-    )\s*\Z""",
+    )\Z""",
     re.VERBOSE | re.IGNORECASE,
 )
 _ESCAPED = {
@@ -68,11 +67,12 @@ _DRAWING = re.compile(
 
 def without_wrappers(text: str) -> str:
     r"""Take off the prompts around a problem: "Solve the following…", "…within \boxed{}"."""
+    text = text.strip()
     while head := _HEAD.match(text):
-        text = text[head.end() :]
+        text = text[head.end() :].lstrip()
     while foot := _FOOT.search(text, max(0, len(text) - _TAIL)):
-        text = text[: foot.start()]
-    return text.strip()
+        text = text[: foot.start()].rstrip(" \t\r\n,")
+    return text
 
 
 def mended(text: str) -> str:
