@@ -10,6 +10,7 @@ import typer
 
 from rstar2.cli import book, data, report, results, sandbox
 from rstar2.cli.doctor import doctor
+from rstar2.cli.grade import grade
 from rstar2.cli.solve import solve
 from rstar2.cli.train import train
 from rstar2.errors import UserError
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(doctor)
 app.command()(train)
 app.command()(solve)
+app.command()(grade)
 app.add_typer(book.app, name="book")
 app.add_typer(data.app, name="data")
 app.add_typer(report.app, name="report")

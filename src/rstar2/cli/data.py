@@ -76,7 +76,8 @@ def build(
         bool, typer.Option("--subset", help="Accept fewer records than a known set should have.")
     ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write a record of the build as JSON.")
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write a record of the build as JSON."),
     ] = None,
 ) -> None:
     """Build the pool: filter, dedup, decontaminate; every row that goes has a reason.
