@@ -8,7 +8,7 @@ The rules, in the order they are applied:
 2. The answer stands in closed ``<answer>`` blocks; text outside them is never read. A block
    that is not closed earns nothing, but an integer in it contradicts another one.
 3. In a block, boxes (``\boxed`` or ``\fbox``) that are blank or hold only dots are ignored; a
-   box without an end or two boxes that differ spoil it.
+   box without an end spoils it, and so do two different ones unless both are one integer.
 4. The last block decides. Different integers anywhere are a hedge. A block with neither an
    integer nor a digit (a quoted template) is ignored.
 """
@@ -24,6 +24,10 @@ _ANSWER_TAG = re.compile(r"<(?P<close>/?)answer>")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACE = re.compile(r"\\[{}\\]|(?P<brace>[{}])")
 _BLANK = re.compile(r"(?:[\s{}.…~]|\\[,;:!> ]|\\(?:text|mathrm|[lc]?dots|q?quad)(?![A-Za-z]))*+")
+MOST_BLOCKS = 64
+"""Different answer blocks that are read; a response with more of them is a hedge."""
+MOST_BOXES = 16
+"""Different boxes of a block that are read; a block with more of them is a hedge."""
 _MAYBE_TEMPLATE = frozenset({Reason.NO_BOX, Reason.EMPTY_BOX, Reason.NOT_INTEGER})
 
 
@@ -55,14 +59,17 @@ def read_response(text: str) -> Reading:
     closed, unclosed = _blocks(model_text(text))
     if not closed:
         return Reading(Reason.UNCLOSED if unclosed else Reason.NO_ANSWER_BLOCK)
-    readings = [_read_block(block) for block in closed]
-    said = {reading.answer for reading in [*readings, *map(_read_block, unclosed)]}
+    different = dict.fromkeys([*closed, *unclosed])
+    if len(different) > MOST_BLOCKS:
+        return Reading(Reason.HEDGE)
+    reading_of = {block: _read_block(block) for block in different}
+    said = {reading.answer for reading in reading_of.values()}
     if Reason.HEDGE in said or sum(not isinstance(answer, Reason) for answer in said) > 1:
         return Reading(Reason.HEDGE)
-    for block, reading in zip(reversed(closed), reversed(readings), strict=True):
-        if not _is_template(block, reading.answer):
-            return reading
-    return readings[-1]
+    for block in reversed(closed):
+        if not _is_template(block, reading_of[block].answer):
+            return reading_of[block]
+    return reading_of[closed[-1]]
 
 
 def model_text(text: str) -> str:
@@ -115,6 +122,8 @@ def _read_block(block: str) -> Reading:
         return Reading(Reason.EMPTY_BOX)
     first, *others = filled
     answer = _read_box(first)
+    if others and (len(filled) > MOST_BOXES or isinstance(answer, Reason)):
+        return Reading(Reason.HEDGE)
     if any(_read_box(other) != answer for other in others):
         return Reading(Reason.HEDGE)
     return Reading(answer, first[:MAX_LENGTH])

@@ -25,6 +25,9 @@ MAX_LENGTH = 5_000
 MAX_BITS = 14_000
 """Largest result of a product or power, in bits; a literal may be larger."""
 
+MAX_TERMS = 200
+"""Most numbers and operations of an expression, and most sides of an equation."""
+
 
 class _Ratio(NamedTuple):
     top: int
@@ -77,7 +80,7 @@ def parse_integer(text: str) -> int | None:
 
 def _read(line: str) -> int:
     line = line.strip("$ ").removesuffix(".").strip("$ ")
-    *claims, last = line.removeprefix("=").split("=")
+    *claims, last = line.removeprefix("=").split("=", MAX_TERMS)
     value, is_sum = _quantity(last)
     if is_sum:
         raise Unreadable("a sum that is left to the grader")
@@ -132,9 +135,12 @@ def _expression(text: str) -> tuple[_Ratio, bool, int]:
     pending: list[str] = []
     complete = is_sum = False
     at_start = True
-    end = 0
+    end = terms = 0
     while match := _TOKEN.match(text, end):
         number, mark = match["number"], match["mark"]
+        terms += mark not in ("(", ")")
+        if terms > MAX_TERMS:
+            raise Unreadable("an expression of too many terms")
         if complete and (number or mark == "(" or (mark == ")" and "(" not in pending)):
             break
         if number:

@@ -134,6 +134,7 @@ def test_no_tool_output_is_paid(noise: str, escape: str) -> None:
         (r"<answer>\boxed{ } \boxed{}</answer>", Reason.EMPTY_BOX),
         (answer(r"\text{}"), Reason.EMPTY_BOX),
         (r"<answer>\boxed{x}</answer>", Reason.NOT_INTEGER),
+        (r"<answer>\boxed{\frac12} \boxed{\frac13}</answer>", Reason.HEDGE),
         (answer(r"\boxed{}"), Reason.NOT_INTEGER),
         (answer("7" * 5_001), Reason.TOO_LONG),
         # Tags are exact.

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ SAME = {
         "1/2",
         r"50\%",
         r"x = \frac12",
-        r" \frac12.",
+        r" \frac12 ",
         "2^{-1}",
     ],
     r"\frac{1}{\sqrt{2}}": [r"\frac{\sqrt{2}}{2}", r"\sqrt{\frac12}", r"\sqrt{0.5}"],
@@ -72,20 +72,50 @@ OTHER = {
 }
 
 
-def grades(
-    *answers: tuple[str, str], deadline: float = 5.0, **options: Any
-) -> list[ExpressionVerdict]:
-    """Grade (box, gold) pairs in a fresh grader of one process, in order."""
+Grade = Callable[..., list[ExpressionVerdict]]
+"""Grades (box, gold) pairs, in order."""
 
-    async def run() -> list[ExpressionVerdict]:
-        async with ExpressionGrader(1, deadline=deadline, **options) as grader:
-            return [verdict async for verdict in grader.grade_each(answers)]
+
+async def batch(grader: ExpressionGrader, answers: Iterable[tuple[str, str]]) -> Any:
+    return [verdict async for verdict in grader.grade_each(answers)]
+
+
+Body = Callable[[ExpressionGrader], Any]
+"""A coroutine function of a grader."""
+Shared = Callable[[Body], Any]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Shared]:
+    """Runs with one grader for all tests that do not ask for another; it is in no hurry."""
+    with asyncio.Runner() as runner:
+        grader = ExpressionGrader(2, deadline=10.0)
+        runner.run(grader.__aenter__())
+        yield lambda body: runner.run(body(grader))
+        runner.run(grader.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def grades(shared: Shared) -> Grade:
+    return lambda *answers: shared(lambda grader: batch(grader, answers))
+
+
+@pytest.fixture
+def outcomes(grades: Grade) -> Callable[..., list[Outcome]]:
+    return lambda *answers: [verdict.outcome for verdict in grades(*answers)]
+
+
+Outcomes = Callable[..., list[Outcome]]
+
+
+def fresh(body: Body, workers: int = 1, **options: Any) -> Any:
+    """Run a coroutine function with a grader of its own."""
+
+    async def run() -> Any:
+        async with ExpressionGrader(workers, **options) as grader:
+            return await body(grader)
 
     return asyncio.run(run())
-
-
-def outcomes(*answers: tuple[str, str], **options: Any) -> list[Outcome]:
-    return [verdict.outcome for verdict in grades(*answers, **options)]
 
 
 def alive(pid: int) -> bool:
@@ -99,7 +129,7 @@ def alive(pid: int) -> bool:
 # --- what equals what ----------------------------------------------------------------------
 
 
-def test_a_gold_answer_equals_itself_and_no_other() -> None:
+def test_a_gold_answer_equals_itself_and_no_other(outcomes: Outcomes) -> None:
     same = outcomes(*((gold, gold) for gold in GOLDS))
     assert [gold for gold, outcome in zip(GOLDS, same, strict=True) if outcome != "correct"] == []
     shifted = GOLDS[1:] + GOLDS[:1]
@@ -109,14 +139,14 @@ def test_a_gold_answer_equals_itself_and_no_other() -> None:
 
 @pytest.mark.parametrize(("table", "outcome"), [(SAME, "correct"), (OTHER, "wrong")])
 def test_what_is_written_otherwise_is_compared_by_value(
-    table: dict[str, list[str]], outcome: str
+    outcomes: Outcomes, table: dict[str, list[str]], outcome: str
 ) -> None:
     pairs = [(box, gold) for gold, boxes in table.items() for box in boxes]
     found = outcomes(*pairs)
     assert [pair for pair, was in zip(pairs, found, strict=True) if was != outcome] == []
 
 
-def test_what_a_box_says_about_a_final_answer_is_no_second_answer() -> None:
+def test_what_a_box_says_about_a_final_answer_is_no_second_answer(outcomes: Outcomes) -> None:
     boxes = [
         r"\frac13$. The final answer is $\frac12",
         r"\frac13$. The final answer is $\frac12$. I hope it is correct",
@@ -129,7 +159,9 @@ def test_what_a_box_says_about_a_final_answer_is_no_second_answer() -> None:
 
 @pytest.mark.skipif(not DATA, reason="RSTAR2_DATA names no folder with math500 and hmmt25")
 @pytest.mark.parametrize(("name", "count"), [("math500", 500), ("hmmt25", 30)])
-def test_every_gold_answer_of_a_benchmark_equals_itself(name: str, count: int) -> None:
+def test_every_gold_answer_of_a_benchmark_equals_itself(
+    outcomes: Outcomes, name: str, count: int
+) -> None:
     lines = (Path(DATA or "") / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     golds = [str(json.loads(line)["answer"]) for line in lines]
     assert len(golds) == count
@@ -137,19 +169,20 @@ def test_every_gold_answer_of_a_benchmark_equals_itself(name: str, count: int) -
     assert [gold for gold, outcome in zip(golds, same, strict=True) if outcome != "correct"] == []
 
 
-def test_a_box_without_an_answer_is_not_compared() -> None:
+def test_a_box_without_an_answer_is_not_compared(grades: Grade) -> None:
     blank = grades(("", HALF), (" \n", HALF), ("1" * (MAX_BOX + 1), HALF))
     assert blank == [ExpressionVerdict(Outcome.NO_ANSWER, 0.0)] * 3
-    assert outcomes((r"\displaystyle", HALF), ("$", HALF)) == [Outcome.UNREADABLE] * 2
+    unreadable = grades((r"\displaystyle", HALF), ("$", HALF))
+    assert [verdict.outcome for verdict in unreadable] == [Outcome.UNREADABLE] * 2
 
 
 @pytest.mark.parametrize("gold", ["", " ", "1" * (MAX_BOX + 1), r"\displaystyle"])
-def test_a_gold_answer_that_says_nothing_is_an_error(gold: str) -> None:
+def test_a_gold_answer_that_says_nothing_is_an_error(grades: Grade, gold: str) -> None:
     with pytest.raises(BadGold, match="correct the label or drop the row"):
         grades(("1", gold))
 
 
-def test_any_text_gets_an_outcome() -> None:
+def test_any_text_gets_an_outcome(outcomes: Outcomes) -> None:
     odd = ["\ud800", "\x00", "\n", "}{", "\\", "$$", "\\boxed{", "é" * 50, "[" * 80, '"', "nan"]
     found = outcomes(*((text + " 1", HALF) for text in odd))
     assert set(found) <= {Outcome.WRONG, Outcome.UNREADABLE}
@@ -158,33 +191,37 @@ def test_any_text_gets_an_outcome() -> None:
 # --- whole responses -----------------------------------------------------------------------
 
 
-def test_a_response_is_graded_by_the_box_that_decides() -> None:
-    async def run() -> list[Outcome]:
-        async with ExpressionGrader(1) as grader:
-            said = [
-                r"<answer>\boxed{0.5}</answer>",
-                r"\boxed{0.5}",
-                r"<tool_response><answer>\boxed{0.5}</answer></tool_response>",
-                r"<answer>\boxed{0.5}",
-                r"<answer>\boxed{}</answer>",
-                r"<answer>\boxed{0.25}</answer> and then <answer>\boxed{0.5}</answer>",
-                r"<answer>\boxed{0.5}</answer> no: <answer>\boxed{0.25}</answer>",
-            ]
-            return [(await grader.grade_response(text, HALF)).outcome for text in said]
+def test_a_response_is_graded_by_the_box_that_decides(shared: Shared) -> None:
+    said = [
+        r"<answer>\boxed{0.5}</answer>",
+        r"<answer>\boxed{0.25}</answer> and then <answer>\boxed{0.5}</answer>",
+        r"<answer>\boxed{0.5}</answer> no: <answer>\boxed{0.25}</answer>",
+        r"\boxed{0.5}",
+        r"<tool_response><answer>\boxed{0.5}</answer></tool_response>",
+        r"<answer>\boxed{0.5}",
+        r"<answer>\boxed{}</answer>",
+        rf"<answer>\boxed{{0.5{'0' * MAX_BOX}}}</answer>",
+        "",
+    ]
 
-    right, none, wrong = Outcome.CORRECT, Outcome.NO_ANSWER, Outcome.WRONG
-    assert asyncio.run(run()) == [right, none, none, none, none, right, wrong]
+    async def body(grader: ExpressionGrader) -> list[Outcome]:
+        return [(await grader.grade_response(text, HALF)).outcome for text in said]
+
+    found = shared(body)
+    assert found == [Outcome.CORRECT] * 2 + [Outcome.WRONG] + [Outcome.NO_ANSWER] * 6
 
 
-def test_an_integer_gold_answer_is_never_left_to_computer_algebra() -> None:
-    async def run() -> list[ExpressionVerdict]:
-        async with ExpressionGrader(1) as grader:
-            boxes = (r"5{,}050", r"\sum_{k=1}^{100} k", TOWER, "")
-            said = (rf"<answer>\boxed{{{box}}}</answer>" for box in boxes)
-            verdicts = [await grader.grade_response(text, "5050") for text in said]
-            return [*verdicts, await grader.grade(boxes[1], "5050")]
+def test_an_integer_gold_answer_is_never_left_to_computer_algebra(
+    shared: Shared,
+) -> None:
+    boxes = (r"5{,}050", r"\sum_{k=1}^{100} k", TOWER, "")
 
-    *by_rule, by_algebra = asyncio.run(run())
+    async def body(grader: ExpressionGrader) -> list[ExpressionVerdict]:
+        said = (rf"<answer>\boxed{{{box}}}</answer>" for box in boxes)
+        by_rule = [await grader.grade_response(text, "5050") for text in said]
+        return [*by_rule, await grader.grade(boxes[1], "5050")]
+
+    *by_rule, by_algebra = shared(body)
     assert [verdict.seconds for verdict in by_rule] == [0.0] * 4
     assert [verdict.outcome for verdict in by_rule] == ["correct", "wrong", "wrong", "no_answer"]
     assert by_algebra.correct
@@ -200,7 +237,7 @@ HOSTILE = [
 
 def test_a_hostile_box_is_undecided_at_the_deadline_and_its_slot_goes_on() -> None:
     answers = [pair for box in HOSTILE for pair in ((box, HALF), ("0.5", HALF))]
-    verdicts = grades(*answers, deadline=SHORT)
+    verdicts = fresh(lambda grader: batch(grader, answers), workers=2, deadline=SHORT)
     for verdict in verdicts[::2]:
         assert verdict.outcome in (Outcome.TIMEOUT, Outcome.CRASHED)
         assert not verdict.decided
@@ -208,41 +245,39 @@ def test_a_hostile_box_is_undecided_at_the_deadline_and_its_slot_goes_on() -> No
     assert all(verdict.correct for verdict in verdicts[1::2])
 
 
-def test_a_flood_of_brackets_is_no_search() -> None:
+def test_a_flood_of_brackets_is_no_search(grades: Grade) -> None:
     (verdict,) = grades((r"\[ a " * 999, HALF))
     assert verdict.outcome is Outcome.WRONG
     assert verdict.seconds < 1
 
 
 def test_a_hostile_box_does_not_slow_its_neighbours() -> None:
-    async def run() -> tuple[bool, list[ExpressionVerdict]]:
-        async with ExpressionGrader(2, deadline=4.0) as grader:
-            hostile = asyncio.create_task(grader.grade(TOWER, HALF))
-            easy = [await grader.grade(f"{n}.5", HALF) for n in range(50)]
-            return hostile.done(), easy
+    async def body(grader: ExpressionGrader) -> tuple[bool, list[ExpressionVerdict]]:
+        hostile = asyncio.create_task(grader.grade(TOWER, HALF))
+        easy = [await grader.grade(f"{n}.5", HALF) for n in range(50)]
+        return hostile.done(), easy
 
-    hostile_done, easy = asyncio.run(run())
+    hostile_done, easy = fresh(body, workers=2, deadline=10.0)
     assert not hostile_done
     assert all(verdict.decided and verdict.seconds < 1 for verdict in easy)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not limit memory")
 def test_a_box_that_takes_all_memory_is_undecided_and_its_slot_goes_on() -> None:
-    answers = [("2^{10^9}", HALF), ("0.5", HALF), ("2^{-10^9}", HALF), ("0.5", HALF)]
-    found = outcomes(*answers, deadline=20.0, memory=8 * 2**20)
-    assert found == [Outcome.CRASHED, Outcome.CORRECT] * 2
+    answers = [("2^{10^9}", HALF), ("0.5", HALF)]
+    found = fresh(lambda grader: batch(grader, answers), deadline=20.0, memory=8 * 2**20)
+    assert [verdict.outcome for verdict in found] == [Outcome.CRASHED, Outcome.CORRECT]
 
 
 def test_an_answer_in_time_counts_though_the_loop_was_busy() -> None:
-    async def run() -> ExpressionVerdict:
-        async with ExpressionGrader(1, deadline=SHORT) as grader:
-            grading = asyncio.create_task(grader.grade("0.5", HALF))
-            await asyncio.sleep(0)
+    async def body(grader: ExpressionGrader) -> ExpressionVerdict:
+        grading = asyncio.create_task(grader.grade("0.5", HALF))
+        for _ in range(3):
             await asyncio.sleep(0)  # the question is on its way
-            time.sleep(SHORT + 0.2)
-            return await grading
+        time.sleep(SHORT + 0.2)
+        return await grading
 
-    assert asyncio.run(run()).correct
+    assert fresh(body, deadline=SHORT).correct
 
 
 # --- batches -------------------------------------------------------------------------------
@@ -257,66 +292,59 @@ def test_a_batch_keeps_its_order_and_takes_no_more_than_it_needs() -> None:
             taken += 1
             yield (TOWER if n == 3 else "0.5" if n % 2 else "0.7", HALF)
 
-    async def run() -> tuple[list[Outcome], list[int]]:
+    async def body(grader: ExpressionGrader) -> tuple[list[Outcome], list[int]]:
         found, ahead = [], []
-        async with ExpressionGrader(2, deadline=SHORT) as grader:
-            async for verdict in grader.grade_each(answers()):
-                found.append(verdict.outcome)
-                ahead.append(taken - len(found))
+        async for verdict in grader.grade_each(answers()):
+            found.append(verdict.outcome)
+            ahead.append(taken - len(found))
         return found, ahead
 
-    found, ahead = asyncio.run(run())
+    found, ahead = fresh(body, workers=2, deadline=SHORT)
     right, wrong = Outcome.CORRECT, Outcome.WRONG
     assert found == [wrong, right, wrong, Outcome.TIMEOUT, *[wrong, right] * 48]
     assert max(ahead) < 20
 
 
-def test_an_empty_batch_is_no_answers() -> None:
+def test_an_empty_batch_is_no_answers(grades: Grade) -> None:
     assert grades() == []
 
 
 # --- processes -----------------------------------------------------------------------------
 
 
-def in_pool(body: Any, workers: int = 1, deadline: float = 5.0) -> Any:
-    """Run a coroutine function with a grader."""
-
-    async def run() -> Any:
-        async with ExpressionGrader(workers, deadline=deadline) as grader:
-            return await body(grader)
-
-    return asyncio.run(run())
-
-
-def test_a_process_that_is_killed_at_work_is_a_crash() -> None:
+def test_a_process_that_is_killed_at_work_is_a_crash(shared: Shared) -> None:
     async def body(grader: ExpressionGrader) -> list[Outcome]:
         grading = asyncio.create_task(grader.grade(TOWER, HALF))
         await asyncio.sleep(0.1)
-        os.kill(grader.pids[0], signal.SIGKILL)
+        for pid in grader.pids:
+            os.kill(pid, signal.SIGKILL)
         return [(await grading).outcome, (await grader.grade("0.5", HALF)).outcome]
 
-    assert in_pool(body) == [Outcome.CRASHED, Outcome.CORRECT]
+    assert shared(body) == [Outcome.CRASHED, Outcome.CORRECT]
 
 
-def test_a_process_that_died_idle_costs_no_answer() -> None:
+def test_a_process_that_died_idle_costs_no_answer(shared: Shared) -> None:
     async def body(grader: ExpressionGrader) -> Outcome:
-        os.kill(grader.pids[0], signal.SIGKILL)
+        for pid in grader.pids:
+            os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(0.2)
         return (await grader.grade("0.5", HALF)).outcome
 
-    assert in_pool(body) == Outcome.CORRECT
+    assert shared(body) == Outcome.CORRECT
 
 
-def test_an_answer_is_never_taken_for_that_of_a_cancelled_question() -> None:
+def test_an_answer_is_never_taken_for_that_of_a_cancelled_question(
+    shared: Shared,
+) -> None:
     async def body(grader: ExpressionGrader) -> list[Outcome]:
         grading = asyncio.create_task(grader.grade("(a+b)^{30}", HALF))
         await asyncio.sleep(0.001)
         grading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await grading
-        return [(await grader.grade(box, HALF)).outcome for box in ("0.5", "0.7", "0.5")]
+        return [(await grader.grade(box, HALF)).outcome for box in ("0.5", "0.7", "0.5", "0.7")]
 
-    assert in_pool(body) == [Outcome.CORRECT, Outcome.WRONG, Outcome.CORRECT]
+    assert shared(body) == [Outcome.CORRECT, Outcome.WRONG] * 2
 
 
 def test_leaving_ends_every_process_also_one_at_work() -> None:
@@ -376,7 +404,7 @@ def test_a_process_holds_nothing_of_its_parent() -> None:
         server.set_inheritable(True)
         os.environ["RSTAR2_TEST_SECRET"] = "secret"
         try:
-            held, environment = in_pool(body)
+            held, environment = fresh(body)
         finally:
             del os.environ["RSTAR2_TEST_SECRET"]
         ours = os.readlink(f"/proc/self/fd/{server.fileno()}")
@@ -437,7 +465,7 @@ print(sum("8675309" in text or "exit" in text or "os" == text for text in compil
 
 def test_no_text_of_a_box_is_compiled() -> None:
     sealed = in_worker("worker.seal()\n" + COMPILES)
-    assert (sealed.stdout, sealed.stderr) == ("0\n", "")
+    assert sealed.stdout == "0\n"
     unsealed = in_worker(COMPILES)
     assert int(unsealed.stdout) > 10
 

@@ -105,3 +105,21 @@ def test_twice_the_text_takes_twice_the_time(name: str) -> None:
 def test_a_megabyte_of_boxes_takes_less_than_a_second() -> None:
     assert seconds(r"\boxed{" * (MEGABYTE // 7)) < 1
     assert seconds("<answer>" + r"\boxed{" * (MEGABYTE // 7) + "</answer>") < 1
+
+
+def test_a_crowd_of_different_boxes_or_blocks_is_a_hedge_that_is_not_read() -> None:
+    boxes = [rf"\boxed{{{n} + 0}}" for n in range(1_000)]
+    assert grade(f"<answer>{''.join(boxes)}</answer>", 42).reason is Reason.HEDGE
+    blocks = [f"<answer>see {n}</answer>" for n in range(1_000)]
+    assert grade("".join(blocks) + answer("42"), 42).reason is Reason.HEDGE
+    box = r"\boxed{42}"
+    same = answer("42") * 1_000 + f"<answer>{box * 1_000}</answer>"
+    assert grade(same, 42).correct
+
+
+def test_an_expression_has_an_end() -> None:
+    assert grade(answer(r"\cdot".join(["1"] * 100)), 1).correct
+    assert grade(answer(r"\cdot".join(["1"] * 101)), 1).reason is Reason.NOT_INTEGER
+    assert grade(answer("=".join(["7"] * 201)), 7).correct
+    assert grade(answer("=".join(["7"] * 202)), 7).reason is Reason.NOT_INTEGER
+    assert grade(answer("(" * 2_000 + "7" + ")" * 2_000), 7).correct

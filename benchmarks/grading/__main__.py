@@ -1,0 +1,150 @@
+"""Measure the graders, hold ours against its bars, and write the record.
+
+The last line printed is the record's headline: the figures that have bars, how many inputs the
+fuzz made, how math-verify compares, and the keys of the bars that are missed. The exit code
+says whether the measurement succeeded, not whether the bars are met.
+"""
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from benchmarks.grading import agreement, fuzz, latency
+from benchmarks.sandbox import report
+from rstar2.errors import UserError
+from rstar2.grading.expression_pool import ProcessPool
+from rstar2.records import atomic_write, provenance
+from rstar2.records.files import make_folder
+
+SCRIPT = Path(__file__).with_name("whole_response.py")
+LIBRARIES = ("math-verify", "latex2sympy2_extended", "sympy")
+WORKERS = 2
+MEMORY = 2**30
+
+BARS = (
+    report.Bar("ours_agree", 1.0, "share of the cases where ours and label agree", at_least=True),
+    report.Bar("ours_false_positive", 0, "cases that ours pays and the label does not"),
+    report.Bar("ours_p99_ms", 1.0, "ours on 30 KB, half of it hostile, p99 in ms"),
+    report.Bar("box_flood_s", 1.0, "ours on 1 MB of open boxes, in s"),
+    report.Bar("fuzz_raised", 0, "random inputs on which ours raises"),
+)
+BESIDE = ("mathverify_agree", "mathverify_p99_ms", "fuzz_inputs")
+"""What the headline tells beside the bars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured.
+
+    Attributes:
+        responses: Responses of 30 KB that ours grades.
+        beside: Those of them that math-verify grades too.
+        fuzz: Random inputs.
+        seconds: Deadline of math-verify for one response.
+    """
+
+    responses: int
+    beside: int
+    fuzz: int
+    seconds: float
+
+
+FULL = Size(responses=5_800, beside=232, fuzz=1_000_000, seconds=15.0)
+QUICK = Size(responses=580, beside=20, fuzz=20_000, seconds=1.0)
+
+
+async def measure(size: Size, console: Console) -> dict[str, Any]:
+    """Measure everything, step by step; nothing else runs meanwhile."""
+    cases = agreement.load_cases()
+    console.print(f"{len(cases)} labelled cases")
+    ours = agreement.ours(cases)
+    console.print(f"{size.responses} responses of 30 KB")
+    times = latency.ours(size.responses)
+    console.print("a megabyte of open boxes")
+    flood = latency.box_flood()
+    console.print(f"{size.fuzz} random inputs")
+    found = fuzz.fuzz(size.fuzz, [case.response for case in cases])
+    console.print("math-verify on the cases, and on some of the responses")
+    async with ProcessPool(SCRIPT, workers=WORKERS, deadline=size.seconds, memory=MEMORY) as pool:
+        theirs = await agreement.mathverify(cases, pool)
+        beside = await latency.mathverify(size.beside, pool)
+    return {
+        "cases": ours.cases,
+        "ours_agree": ours.agree,
+        "ours_false_positive": sum(ours.false_positive.values()),
+        "ours_false_negative": sum(ours.false_negative.values()),
+        "mathverify_agree": theirs.agree,
+        "mathverify_false_positive": sum(theirs.false_positive.values()),
+        "mathverify_false_negative": sum(theirs.false_negative.values()),
+        "by_category": {"ours": ours.as_dict(), "mathverify": theirs.as_dict()},
+        "responses": size.responses,
+        **times,
+        **beside,
+        **flood,
+        "fuzz_inputs": found.inputs,
+        "fuzz_raised": found.raised,
+        "fuzz_examples": list(found.examples),
+        "fuzz_per_s": found.inputs / found.seconds,
+    }
+
+
+def headline(figures: dict[str, Any]) -> dict[str, Any]:
+    """Give the figures that have bars or stand beside them, and the bars that are missed."""
+    beside = {key: _rounded(figures[key]) for key in BESIDE}
+    return {**beside, **report.headline(figures, BARS)}
+
+
+def make_record(figures: dict[str, Any], *, quick: bool) -> dict[str, Any]:
+    """Put together what is written: figures, verdicts, and where they come from."""
+    return {
+        "quick": quick,
+        **headline(figures),
+        **{key: _rounded(figure) for key, figure in figures.items()},
+        "libraries": {name: version(name) for name in LIBRARIES},
+        "provenance": provenance().as_dict(),
+    }
+
+
+def _rounded(figure: Any) -> Any:
+    """Keep four significant digits of a number; all else is as it should be written."""
+    return float(f"{figure:.4g}") if isinstance(figure, float) else figure
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def benchmark(
+    quick: Annotated[bool, typer.Option("--quick", help="Less of all: under 30 s.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the record.")
+    ] = None,
+) -> None:
+    """Measure the integer grader beside math-verify."""
+    if json_file is not None:
+        make_folder(json_file.parent)  # now, not after minutes of measuring
+    figures = asyncio.run(measure(QUICK if quick else FULL, Console(stderr=True)))
+    if json_file is not None:
+        atomic_write(json_file, report.as_json(make_record(figures, quick=quick)))
+    Console().print(report.table(figures, BARS))
+    print(json.dumps(headline(figures)))
+
+
+def main() -> None:
+    """Run it; what a user can mend is one line on stderr and exit code 2."""
+    try:
+        app(prog_name="python -m benchmarks.grading")
+    except UserError as error:
+        print("benchmarks.grading:", " ".join(str(error).split()), file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
