@@ -15,7 +15,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.sandbox import code_judge, http, latency, load, report, throughput
+from benchmarks import report
+from benchmarks.sandbox import code_judge, http, latency, load, throughput
+from benchmarks.sandbox.bars import LIBRARIES, bars
 from rstar2.errors import UserError
 from rstar2.records import atomic_write
 from rstar2.records.files import make_folder
@@ -121,19 +123,20 @@ def benchmark(
         make_folder(json_file.parent)  # now, not after minutes of measuring
     judge = None if checkout is None else code_judge.find(checkout, python)
     figures, sandbox = asyncio.run(measure(QUICK if quick else FULL, judge, Console(stderr=True)))
-    bars = report.bars(sandbox.slots)
+    limits = bars(sandbox.slots)
     if json_file is not None:
         record = report.make_record(
             figures,
-            bars,
+            limits,
+            LIBRARIES,
             quick=quick,
             slots=sandbox.slots,
             isolation=str(sandbox.isolation),
             rung=str(sandbox.isolation.rung),
         )
         atomic_write(json_file, report.as_json(record))
-    Console().print(report.table(figures, bars))
-    print(json.dumps(report.headline(figures, bars)))
+    Console().print(report.table(figures, limits))
+    print(json.dumps(report.headline(figures, limits)))
 
 
 def main() -> None:
