@@ -102,3 +102,17 @@ def test_the_report_is_plain_json_with_a_row_for_every_set(records: list[Record]
         assert numbers["seeds"] == len(RECORD_SEEDS)
         assert len(numbers["by_set"]) == 4
         assert numbers["final_accuracy"] == numbers["by_set"]["families"]["final_accuracy"]
+
+
+def test_the_record_of_the_data_build_accounts_for_every_row_and_holds_no_problem() -> None:
+    record = json.loads((ROOT / "results" / "data" / "dapo-17k.json").read_text("utf-8"))
+    assert re.fullmatch(r"[0-9a-f]{40}", record["provenance"]["commit"])
+    assert record["provenance"]["dirty"] is False
+    rows = sum(source["rows"] for source in record["sources"])
+    for step in record["steps"]:
+        assert step["rows_in"] == rows, step["name"]
+        rows = step["rows_kept"]
+        assert step["rows_in"] - rows == sum(step["dropped"].values()), step["name"]
+    assert rows == record["rows"]
+    assert {one["name"] for one in record["against"]} >= {"aime24", "aime25", "hmmt25", "math500"}
+    assert "question" not in json.dumps(record)
