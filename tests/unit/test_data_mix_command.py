@@ -48,6 +48,11 @@ def test_all_sets_become_one_mix_with_its_report(folder: Path, tmp_path: Path) -
     assert "length in tokens" in told
     report = json.loads((out.parent / "mix.jsonl.report.json").read_text())
     assert report["rows"] == len(rows)
+    card = (out.parent / "mix.jsonl.CARD.md").read_text()
+    assert f"sha256:{report['content_hash']}" in card
+    assert all(f"`{name}`" in card for name in INPUTS)
+    assert "CC-BY-NC-4.0" in card
+    assert rows[0]["messages"][-1]["content"][:40] not in card
     assert mix("--tokenizer", folder, "--out", out) == told
 
 

@@ -313,6 +313,7 @@ def test_a_second_run_finds_the_mix_done_and_a_change_is_noticed(
     assert [file.name for file in sorted(tmp_path.iterdir())] == [
         "a.jsonl",
         "mix.jsonl",
+        "mix.jsonl.CARD.md",
         "mix.jsonl.report.json",
     ]
     whole = out.read_bytes()

@@ -21,6 +21,7 @@ from rstar2.problems.data.formats import record_files
 from rstar2.protocol import PAPER, TokenTemplate
 from rstar2.records.files import atomic_write, make_folder
 from rstar2.training.sft_mix.candidates import Decontamination, Tally, collect_candidates
+from rstar2.training.sft_mix.card import mix_card
 from rstar2.training.sft_mix.drawing import Drawing, Drawn, OnProgress, draw
 from rstar2.training.sft_mix.report import MixReport, SourceReport
 from rstar2.training.sft_mix.rewriting import Rewriter, Usage
@@ -37,7 +38,7 @@ def build_mix(
     decontamination: Decontamination | None = None,
     on_progress: OnProgress | None = None,
 ) -> MixReport:
-    """Build a mix and its report, ``<out>.report.json``.
+    """Build a mix with its report, ``<out>.report.json``, and its data card, ``<out>.CARD.md``.
 
     A rewriter is awaited here: call it from plain code, not from a running event loop.
 
@@ -86,6 +87,7 @@ def build_mix(
         usage=rewriter.usage if rewriter else Usage(),
         sources=tuple(reports),
     )
+    atomic_write(out.with_name(f"{out.name}.CARD.md"), mix_card(report).encode())
     atomic_write(_report_path(out), report.model_dump_json(indent=1).encode())
     shutil.rmtree(parts)
     return report
@@ -161,6 +163,7 @@ def _source_report(
         name=source.name,
         dataset=source.dataset,
         licence=source.licence,
+        faults=source.faults,
         files={file.name: digest for file, digest in files.items()},
         read=tally.read,
         refused=dict(tally.refused),

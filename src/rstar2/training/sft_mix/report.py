@@ -1,5 +1,6 @@
 """What became of every record: the report of a mix, as data and as text."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from pydantic import BaseModel, ConfigDict
@@ -35,6 +36,7 @@ class SourceReport(_Report):
         name: The set.
         dataset: Where it is published.
         licence: Under which licence.
+        faults: What is known to be wrong with it.
         files: SHA-256 of each file that was read, by name.
         read: Records in the files.
         refused: Number of records per reason. Reasons that only show in a conversation that
@@ -52,6 +54,7 @@ class SourceReport(_Report):
     name: str
     dataset: str
     licence: str
+    faults: tuple[str, ...]
     files: dict[str, str]
     read: int
     refused: dict[str, int]
@@ -104,8 +107,13 @@ class MixReport(_Report):
         lines += [f"decontaminated against {against}" if against else "not decontaminated"]
         for source in self.sources:
             lines += ["", *_source_lines(source)]
-        total = tuple(map(sum, zip(*(source.lengths for source in self.sources), strict=True)))
+        total = total_lengths(self.sources)
         return "\n".join([*lines, "", "length in tokens", *histogram_lines(total)])
+
+
+def total_lengths(sources: Iterable[SourceReport]) -> tuple[int, ...]:
+    """Number of kept conversations of all sets per bin of ``LENGTH_EDGES``."""
+    return tuple(map(sum, zip(*(source.lengths for source in sources), strict=True)))
 
 
 def length_bin(tokens: int) -> int:

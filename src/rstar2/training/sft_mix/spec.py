@@ -42,6 +42,7 @@ class SourceSpec(BaseModel):
         format: Its schema.
         target: Conversations that the mix takes of it.
         rewriting: What a rewriter rewrites, if one is given.
+        faults: What is known to be wrong with it, one sentence each.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +53,7 @@ class SourceSpec(BaseModel):
     format: Format
     target: int = Field(gt=0)
     rewriting: Rewriting = Rewriting.NONE
+    faults: tuple[str, ...] = ()
 
 
 class MixSpec(BaseModel):
@@ -85,6 +87,9 @@ PAPER_MIX = MixSpec(
             licence="Apache-2.0",
             format=Format.TOOLACE,
             target=11_000,
+            faults=(
+                "Calls are written like Python, with names and arguments that are not Python's.",
+            ),
         ),
         SourceSpec(
             name="apigen-mt",
@@ -92,6 +97,7 @@ PAPER_MIX = MixSpec(
             licence="CC-BY-NC-4.0",
             format=Format.APIGEN,
             target=5_000,
+            faults=("Its licence forbids commercial use.",),
         ),
         SourceSpec(
             name="glaive",
@@ -99,6 +105,7 @@ PAPER_MIX = MixSpec(
             licence="Apache-2.0",
             format=Format.GLAIVE,
             target=101_000,
+            faults=("Arguments of calls are JSON within quotes that are often broken.",),
         ),
         SourceSpec(
             name="magicoder",
@@ -106,6 +113,10 @@ PAPER_MIX = MixSpec(
             licence="MIT, Apache-2.0",
             format=Format.MAGICODER,
             target=48_000,
+            faults=(
+                "OSS-Instruct has fewer Python records than the paper took, so both sets go in.",
+                "The programs were never run here: a conversation ends at its call.",
+            ),
         ),
         SourceSpec(
             name="tulu-3-if",
@@ -114,6 +125,7 @@ PAPER_MIX = MixSpec(
             format=Format.TULU,
             target=30_000,
             rewriting=Rewriting.RESPONSE,
+            faults=("It has some twenty records less than the paper's 30,000.",),
         ),
         SourceSpec(
             name="nemotron-chat",
@@ -122,6 +134,7 @@ PAPER_MIX = MixSpec(
             format=Format.NEMOTRON,
             target=27_000,
             rewriting=Rewriting.PROMPT,
+            faults=("Licences differ from record to record and are not carried over.",),
         ),
     )
 )
