@@ -69,7 +69,7 @@ def _html(
     body = "".join(f"<tr>{row(values, 'td')}</tr>" for values in cells)
     head = row(header, "th", ' scope="col"')
     return (
-        f'<div class="rs-table"><table class="table dataframe">{title}<thead><tr>'
+        f'<div class="rs-table" tabindex="0"><table class="table dataframe">{title}<thead><tr>'
         f"{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
