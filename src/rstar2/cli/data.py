@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from rstar2.cli.data_ladder import ladder
 from rstar2.cli.data_mix import sft_mix, sft_sets
 from rstar2.cli.data_sample import sample
+from rstar2.cli.progress import progress_bar
 from rstar2.errors import UserError
 from rstar2.records import atomic_write, provenance
 
@@ -209,7 +210,7 @@ def _without_folders(arguments: list[str]) -> list[str]:
 def _steps_shown(count: int) -> "Iterator[OnStep]":
     """A bar for the step that is running, on stderr."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with progress_bar(*columns) as progress:
         task: TaskID = progress.add_task("reading", total=None)
         seen: list[str] = []
 

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     TextColumn,
     TimeRemainingColumn,
 )
 
 from rstar2.cli.policy import find_checkpoint, rollout_limits
+from rstar2.cli.progress import progress_bar
 from rstar2.errors import UserError
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ async def _sample(
         TimeRemainingColumn(),
     )
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        with progress_bar(*columns) as progress:
             task = progress.add_task("sampling", total=len(problems))
             async with Sandbox() as sandbox:
                 await sample_problems(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,9 @@ from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from rstar2.records import atomic_write
+from rstar2.cli.progress import progress_bar
+from rstar2.records import atomic_write, provenance
+from rstar2.records.files import make_folder
 
 if TYPE_CHECKING:
     from rstar2.experiments.grading_report import GradingReport
@@ -33,16 +36,21 @@ def grading(
     from rstar2.experiments.grading_report import as_json, grading_report
     from rstar2.experiments.report import committed_records
 
+    if json_file is not None:
+        make_folder(json_file.parent)  # now, not after minutes of comparing
     runs = folders or [record.path for record in committed_records()]
     reports = []
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TextColumn("boxes"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with progress_bar(*columns) as progress:
         for run in runs:
             task = progress.add_task(run.name, total=None)
             reports.append(grading_report(run, on_boxes=partial(_advance, progress, task)))
             progress.remove_task(task)
     if json_file is not None:
-        text = json.dumps([as_json(report) for report in reports], indent=1)
+        versions = {name: version(name) for name in ("math-verify", "sympy")}
+        origin = {**provenance().as_dict(), "libraries": versions}
+        record = {"provenance": origin, "runs": [as_json(report) for report in reports]}
+        text = json.dumps(record, indent=1)
         atomic_write(json_file, text.encode() + b"\n")
     console = Console(highlight=False)
     for report in reports:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from rstar2.grading import Reason
 from rstar2.grading.expression import MAX_BOX, ExpressionGrader, ExpressionVerdict, Outcome
-from rstar2.records import RunFolder
+from rstar2.records import RecordError, RunFolder
 from rstar2.records.grades import Grade, Phase, load_grades
 
 ALARM_SHARE = 0.002
@@ -130,12 +130,14 @@ class GradingReport:
 
     Attributes:
         run: Name of the run.
+        run_id: Its id.
         phases: What the grader said, phase by phase.
         training: Malformed answers over the training; empty for a run without RL.
         comparison: Whether math-verify agrees.
     """
 
     run: str
+    run_id: str
     phases: tuple[PhaseReport, ...]
     training: tuple[TrainingPart, ...]
     comparison: Comparison
@@ -155,12 +157,21 @@ def grading_report(
     """
     run = RunFolder.open(folder)
     grades = load_grades(run.grades_parquet)
+    told = run.read()
     return GradingReport(
-        run=str(run.read()["name"]),
+        run=str(told["name"]),
+        run_id=str(told["id"]),
         phases=phase_reports(grades),
-        training=training_parts(pd.read_parquet(run.metrics_parquet)),
+        training=training_parts(_metrics(run.metrics_parquet)),
         comparison=asyncio.run(compare_graders(grades, on_boxes=on_boxes)),
     )
+
+
+def _metrics(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {error}; remake the record") from error
 
 
 def phase_reports(grades: Counter[Grade]) -> tuple[PhaseReport, ...]:
@@ -274,6 +285,7 @@ def as_json(report: GradingReport) -> dict[str, Any]:
     comparison = report.comparison
     return {
         "run": report.run,
+        "run_id": report.run_id,
         "disagreement": comparison.share,
         "alarm": comparison.alarms,
         "phases": {

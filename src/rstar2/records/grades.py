@@ -34,7 +34,8 @@ class Grade:
     Attributes:
         phase: What the rollouts were made for.
         gold: The right answer, in decimal.
-        box: The content of the box that decided; empty if there was none.
+        box: The content of the box that decided; empty if there was none. What is no UTF-8
+            text, a lone surrogate, stands there as an escape.
         reason: Why it was paid or not.
         value: The integer that was read, in decimal; empty if there was none, or one of
             more than 14,000 bits.
@@ -63,7 +64,7 @@ def count_grades(phase: Phase, graded: Iterable[tuple[int, Verdict]]) -> Counter
         Grade(
             phase=phase,
             gold=decimal(gold),
-            box=verdict.box,
+            box=verdict.box.encode("utf-8", "backslashreplace").decode(),
             reason=verdict.reason,
             value="" if verdict.value is None else decimal(verdict.value),
         )
@@ -132,14 +133,28 @@ def load_grades(path: Path) -> Counter[Grade]:
     return _counted(rows, path)
 
 
-def _counted(rows: list[dict[str, Any]], path: Path) -> Counter[Grade]:
+def _counted(rows: Any, path: Path) -> Counter[Grade]:
     total: Counter[Grade] = Counter()
+    if not isinstance(rows, list):
+        raise RecordError(f"{path}: {rows!r:.200} is no list of grades")
     for row in rows:
         try:
             grade = Grade(
-                Phase(row["phase"]), row["gold"], row["box"], Reason(row["reason"]), row["value"]
+                phase=Phase(row["phase"]),
+                gold=_text(row["gold"]),
+                box=_text(row["box"]),
+                reason=Reason(row["reason"]),
+                value=_text(row["value"]),
             )
-            total[grade] += row["rollouts"]
+            if not isinstance(row["rollouts"], int) or row["rollouts"] < 1:
+                raise ValueError("rollouts is no positive number")
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"{path}: {row!r:.200} is no row of grades: {error!r}") from error
+        total[grade] += row["rollouts"]
     return total
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.50} is no text")
+    return value

@@ -240,7 +240,7 @@ def test_the_alarm_is_raised_above_two_in_a_thousand(
     one = dataclasses.replace(compared.disagreements[0], rollouts=odd)
     comparison = dataclasses.replace(compared, rollouts=1_000, undecided=0, disagreements=(one,))
     assert ALARM_SHARE == 0.002
-    report = GradingReport("test-run", (), (), comparison)
+    report = GradingReport("test-run", "0123456789", (), (), comparison)
     assert comparison.alarms == alarms
     assert as_json(report)["alarm"] == alarms
     if alarms:
@@ -302,3 +302,28 @@ def test_a_run_without_grades_says_why(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     with pytest.raises(RecordError, match="not finished, or older than the record of grades"):
         grading_report(folder.path)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        5,
+        [{"phase": "rl"}],
+        [{"phase": "rl", "gold": None, "box": "", "reason": "correct", "value": "", "rollouts": 1}],
+        [{"phase": "rl", "gold": "1", "box": "", "reason": "correct", "value": "", "rollouts": 0}],
+        [{"phase": "rl", "gold": "1", "box": "", "reason": "odd", "value": "", "rollouts": 1}],
+    ],
+)
+def test_what_is_no_record_of_grades_is_named(tmp_path: Path, row: object) -> None:
+    path = tmp_path / "grades.jsonl"
+    path.write_text(json.dumps({"step": 1, "grades": row}) + "\n")
+    with pytest.raises(RecordError, match=r"grades\.jsonl: .* is no (row|list) of grades"):
+        read_grades(path)
+
+
+def test_a_box_that_is_no_utf8_can_be_written(tmp_path: Path) -> None:
+    grades = count_grades(Phase.RL, [(1, Verdict(False, None, Reason.NOT_INTEGER, "\ud800"))])
+    append_grades(tmp_path / "grades.jsonl", 1, grades)
+    write_grades(tmp_path / "grades.parquet", grades)
+    assert load_grades(tmp_path / "grades.parquet") == grades
+    assert read_grades(tmp_path / "grades.jsonl") == grades
