@@ -1,10 +1,12 @@
 """A pool is built from raw sets: every row is accounted for, and an interruption costs little."""
 
 import csv
+import dataclasses
 import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from rstar2.cli import app
 from rstar2.errors import UserError
 from rstar2.experiments.pool_choice import choose
 from rstar2.experiments.pool_files import (
+    Decision,
     PoolError,
     read_pool,
     read_pool_rows,
@@ -21,10 +24,13 @@ from rstar2.experiments.pool_files import (
     write_pool,
 )
 from rstar2.experiments.problem_pool import PoolReport, build_pool, content_hash
+from rstar2.grading import Reason
 from rstar2.problems.data.card import SourceReport
 from rstar2.problems.data.rows import Doubt, Dropped, DropReason, Outcome, Progress, Row
-from rstar2.problems.data.steps import Step, pool_steps, reviewed
-from rstar2.training.label_check import Choice, PassCount
+from rstar2.problems.data.steps import Step, pool_steps
+from rstar2.protocol import StopReason
+from rstar2.training.label_check import hard_problems, label_check, suspect_labels
+from rstar2.training.samples import Sample, SampleRecord
 
 BUILD = "rstar2 data build --source own.jsonl"
 
@@ -82,28 +88,79 @@ def test_report_and_card_tell_the_same_and_name_no_problem(tmp_path: Path) -> No
     assert "clerk" not in card + (tmp_path / "report.json").read_text()
 
 
-def test_what_is_dropped_can_be_read_and_what_is_doubtful_decided(tmp_path: Path) -> None:
-    def suspect(rows: Sequence[Row], progress: Progress) -> Outcome:
-        progress(0, len(rows))
-        gone = Dropped(rows[0], DropReason.FIGURE, "see the figure")
-        doubts = tuple(Doubt(row, "odd", "why", 1 / int(row.gold)) for row in rows[1:3])
-        return Outcome(tuple(rows[1:]), (gone,), doubts)
+def suspect(rows: Sequence[Row], progress: Progress) -> Outcome:
+    """Drops the first row and doubts the next two, the second of them twice."""
+    progress(0, len(rows))
+    gone = Dropped(rows[0], DropReason.FIGURE, "see the figure")
+    doubts = tuple(Doubt(row, "odd", "why", 1 / int(row.gold)) for row in rows[1:3])
+    return Outcome(tuple(rows[1:]), (gone,), (*doubts, doubts[1]))
 
-    build(tmp_path / "first", steps=[Step.of("suspect", suspect)])
-    samples = (tmp_path / "first" / "samples.md").read_text()
+
+SUSPECT = (Step.of("suspect", suspect),)
+
+
+def decided(folder: Path) -> dict[str, str]:
+    with (folder / "review.csv").open(encoding="utf-8", newline="") as file:
+        return {line["name"]: line["decision"] for line in csv.DictReader(file)}
+
+
+def decide(folder: Path, name: str, decision: str) -> None:
+    file = folder / "review.csv"
+    file.write_text(file.read_text().replace(f"\n,{name},", f"\n{decision},{name},"))
+
+
+def test_what_is_dropped_can_be_read_and_each_doubt_stands_once(tmp_path: Path) -> None:
+    report = build(tmp_path, steps=SUSPECT)
+    samples = (tmp_path / "samples.md").read_text()
     assert "## suspect: figure (1, 1 shown)" in samples
     assert ROWS[0].question in samples
-    review = tmp_path / "first" / "review.csv"
-    with review.open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
-    assert [line["name"] for line in lines] == ["own/101", "own/102"]
-    review.write_text(review.read_text().replace(",own/101,", "drop,own/101,"))
-    decisions = read_review(review)
-    assert decisions == {"own/101": False, "own/102": True}
-    steps = [Step.of("suspect", suspect), reviewed(decisions)]
-    report = build(tmp_path / "second", steps=steps)
-    assert report.steps[-1].dropped == {DropReason.REVIEWED: 1}
-    assert "own/101" not in {problem.problem_id for problem in read_pool(tmp_path / "second")}
+    assert decided(tmp_path) == {"own/101": "", "own/102": ""}
+    assert report.doubts == 2
+
+
+def test_a_decision_holds_in_every_later_build_of_the_folder(tmp_path: Path) -> None:
+    build(tmp_path, steps=SUSPECT)
+    decide(tmp_path, "own/101", "drop")
+    decide(tmp_path, "own/102", "keep")
+    for _ in range(2):
+        decisions = read_review(tmp_path / "review.csv")
+        report = build_pool(
+            ROWS, SUSPECT, tmp_path, sources=[source(ROWS)], command=BUILD, decisions=decisions
+        )
+        assert report.steps[-1].dropped == {DropReason.REVIEWED: 1}
+        assert decided(tmp_path) == {"own/101": "drop", "own/102": "keep"}
+        names = {problem.problem_id for problem in read_pool(tmp_path)}
+        assert "own/101" not in names
+        assert "own/102" in names
+
+
+def test_a_decision_on_a_row_without_a_doubt_is_kept_too(tmp_path: Path) -> None:
+    decisions = [Decision("own/120", ROWS[20].question, keep=False)]
+    build_pool(ROWS, SUSPECT, tmp_path, sources=[source(ROWS)], command=BUILD, decisions=decisions)
+    assert decided(tmp_path)["own/120"] == "drop"
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [Decision("own/100", ROWS[0].question, False), Decision("own/101", "Another text?", False)],
+    ids=["a row that a rule dropped", "a row with another text"],
+)
+def test_a_stale_decision_is_refused_and_nothing_is_written(
+    tmp_path: Path, decision: Decision
+) -> None:
+    with pytest.raises(PoolError, match=f"decides on {decision.name}"):
+        build_pool(
+            ROWS, SUSPECT, tmp_path, sources=[source(ROWS)], command=BUILD, decisions=[decision]
+        )
+    assert not (tmp_path / "pool.parquet").exists()
+
+
+def test_a_review_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    build(tmp_path, steps=SUSPECT)
+    decide(tmp_path, "own/101", "Drop ")
+    file = tmp_path / "review.csv"
+    file.write_bytes("\ufeff".encode() + file.read_bytes().replace(b"\n", b"\r\n"))
+    assert [(one.name, one.keep) for one in read_review(file)] == [("own/101", False)]
 
 
 def counted(calls: list[str], name: str) -> Callable[[Sequence[Row], Progress], Outcome]:
@@ -173,7 +230,13 @@ def test_an_answer_beyond_64_bits_survives(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("decision,name\nperhaps,own/1\n", "entry 1: decision is 'perhaps'"), ("a,b\n1,2\n", "None")],
+    [
+        ("decision,name,question\nperhaps,own/1,?\n", "entry 1: decision is 'perhaps'"),
+        ("decision,name,question\ndrop,,?\n", "entry 1: decision is 'drop' for ''"),
+        ("name,question\nown/1,?\n", "it has no column decision"),
+        ("decision,name,question\ndrop,a/1,?\nkeep,a/1,?\n", "both kept and dropped"),
+        ("", "no column decision, name, question"),
+    ],
 )
 def test_a_review_that_says_something_else_is_refused(
     tmp_path: Path, text: str, message: str
@@ -193,19 +256,76 @@ def test_a_pool_that_is_none_is_named(tmp_path: Path) -> None:
             read_pool(place)
 
 
-def count(name: str, correct: int) -> PassCount:
-    return PassCount(name, "1", 8, correct, (), ())
+def record_of(rows: Sequence[Row], correct: int) -> SampleRecord:
+    """Eight samples of each row, so many of them right; the others all say 7."""
+    samples = []
+    for row in rows:
+        digest = sha256(row.question.encode()).hexdigest()[:16]
+        for number in range(8):
+            right = number < correct
+            reason = Reason.CORRECT if right else Reason.MISMATCH
+            value, stop = row.gold if right else "7", StopReason.ANSWERED
+            samples.append(
+                Sample(row.name, digest, row.gold, number, value, reason, stop, 10, value)
+            )
+    return SampleRecord({"format": 1, "samples": 8, "policy": "invented"}, tuple(samples))
+
+
+def merged(*records: SampleRecord) -> SampleRecord:
+    samples = tuple(sample for record in records for sample in record.samples)
+    return SampleRecord(records[0].header, samples)
 
 
 def test_a_choice_keeps_what_the_record_speaks_for(tmp_path: Path) -> None:
     build(tmp_path / "pool")
-    choice = Choice((count("own/100", 3),), (count("own/101", 8), count("other/1", 8)), ())
-    report = choose(tmp_path / "pool", choice, "solved by at most 7 of 8", tmp_path / "hard")
+    record = merged(record_of(ROWS[:1], 3), record_of(ROWS[1:2], 8))
+    hard = hard_problems(record, 7)
+    report = choose(tmp_path / "pool", record, hard, "solved by at most 7 of 8", tmp_path / "hard")
     assert (report.kept, report.dropped, report.unfinished) == (1, 1, 38)
+    assert report.pool == content_hash(ROWS)
+    assert report.made_with["policy"] == "invented"
     assert [problem.problem_id for problem in read_pool(tmp_path / "hard")] == ["own/100"]
-    with pytest.raises(PoolError, match="is the record one of its problems"):
-        choose(tmp_path / "pool", Choice((), (), ()), "rule", tmp_path / "none")
+
+
+def test_suspects_are_listed_and_an_old_list_does_not_stay(tmp_path: Path) -> None:
+    build(tmp_path / "pool")
+    record = merged(record_of(ROWS[:1], 2), record_of(ROWS[1:2], 8))
+    suspects = suspect_labels(record)
+    outside = dataclasses.replace(suspects[0], problem_id="other/1")
+    checked = label_check(record, 2)
+    out = tmp_path / "checked"
+    report = choose(tmp_path / "pool", record, checked, "rule", out, [*suspects, outside])
+    assert report.suspects == 1
+    with (out / "suspects.csv").open(newline="") as file:
+        assert [(one["name"], one["said"]) for one in csv.DictReader(file)] == [("own/100", "7")]
+    choose(tmp_path / "pool", record, checked, "rule", out)
+    assert not (out / "suspects.csv").exists()
+
+
+def test_a_record_of_other_problems_or_other_texts_is_refused(tmp_path: Path) -> None:
+    build(tmp_path / "pool")
+    other = record_of([replace(ROWS[0], source="other")], 3)
+    changed = record_of([replace(ROWS[0], question="Another text of the same name?")], 3)
+    relabelled = record_of([replace(ROWS[0], gold="41")], 3)
+    for record, message in (
+        (other, "no sample of a problem of this pool"),
+        (changed, "own/100 with another text or label"),
+        (relabelled, "own/100 with another text or label"),
+        (record_of(ROWS[:1], 8), "no problem of .* is kept, 1 are dropped"),
+    ):
+        with pytest.raises(PoolError, match=message):
+            choose(tmp_path / "pool", record, hard_problems(record, 7), "rule", tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_a_prompt_that_does_not_fit_says_nothing_of_its_problem(tmp_path: Path) -> None:
+    record = record_of(ROWS[:1], 0)
+    cut = tuple(
+        dataclasses.replace(one, stop=StopReason.PROMPT_TOO_LONG, reason=Reason.TRUNCATED)
+        for one in record.samples
+    )
+    choice = hard_problems(SampleRecord(record.header, cut), 7)
+    assert (len(choice.kept), len(choice.dropped), len(choice.unfinished)) == (0, 0, 1)
 
 
 def run(*arguments: str | Path) -> str:

@@ -20,8 +20,10 @@ from rstar2.cli.data_sample import sample
 from rstar2.cli.progress import progress_bar
 from rstar2.errors import UserError
 from rstar2.records import atomic_write, provenance
+from rstar2.records.files import make_folder
 
 if TYPE_CHECKING:
+    from rstar2.experiments.pool_files import Decision
     from rstar2.experiments.problem_pool import OnStep, PoolReport
 
 app = typer.Typer(
@@ -71,7 +73,7 @@ def build(
     ] = None,
     out: Annotated[Path, typer.Option(help="The build folder.")] = Path("runs/pool"),
     review: Annotated[
-        Path | None, typer.Option(help="A review.csv of an earlier build, decisions filled in.")
+        Path | None, typer.Option(help="A review with decisions; that of the build folder if none.")
     ] = None,
     subset: Annotated[
         bool, typer.Option("--subset", help="Accept fewer records than a known set should have.")
@@ -83,15 +85,19 @@ def build(
 ) -> None:
     """Build the pool: filter, dedup, decontaminate; every row that goes has a reason.
 
-    An interrupted build goes on where it stopped. A benchmark given as --source is refused.
+    A file of your own is Parquet, JSON lines, JSON or CSV with a question (or problem, or
+    prompt) and an answer (or gold, or expected_answer); rstar2 data sources lists the sets
+    that are known by name. An interrupted build goes on where it stopped. Decisions that you
+    write into the review.csv of the build folder hold in the next build.
     """
-    from rstar2.experiments.pool_files import read_review
     from rstar2.experiments.problem_pool import build_pool
     from rstar2.problems.data.registry import Role
     from rstar2.problems.data.sources import read
-    from rstar2.problems.data.steps import pool_steps, reviewed
+    from rstar2.problems.data.steps import pool_steps
 
-    decisions = read_review(review) if review else {}
+    decisions = _decisions(review, out)
+    if json_file is not None:
+        make_folder(json_file.parent)  # now, not after the work
     loaded = [read(one, subset=subset) for one in source]
     for one in loaded:
         if one.role is Role.BENCHMARK:
@@ -101,7 +107,7 @@ def build(
     if len(set(names)) < len(names):
         raise DataError("--against names one benchmark twice")
     texts = {one.report.name: [row.question for row in one.rows] for one in compared}
-    steps = [*pool_steps(texts), *([reviewed(decisions)] if decisions else [])]
+    steps = pool_steps(texts)
     with _steps_shown(len(steps)) as on_step:
         report = build_pool(
             [row for one in loaded for row in one.rows],
@@ -109,6 +115,7 @@ def build(
             out,
             sources=[one.report for one in loaded],
             against=[one.report for one in compared],
+            decisions=decisions,
             command=shlex.join(["rstar2", *_without_folders(sys.argv[1:])]),
             on_step=on_step,
         )
@@ -133,6 +140,7 @@ def euler(
     """
     from rstar2.problems.data.euler import fetch_euler
 
+    make_folder(out.parent)
     with _steps_shown(1) as on_step:
         joined = fetch_euler(
             answers,
@@ -164,7 +172,7 @@ def keep(
     ] = None,
 ) -> None:
     """Keep problems by how often a model solves them; another threshold needs no new samples."""
-    from rstar2.experiments.pool_choice import choose
+    from rstar2.experiments.pool_choice import SUSPECTS, choose
     from rstar2.training.label_check import hard_problems, label_check, suspect_labels
     from rstar2.training.samples import read_samples
 
@@ -179,13 +187,25 @@ def keep(
         assert most is not None
         rule, choice = f"solved by at most {most} {of}", hard_problems(record, most)
         suspects = []
-    report = choose(pool, choice, rule, out, suspects)
+    report = choose(pool, record, choice, rule, out, suspects)
     typer.echo(
         f"{rule}: {report.kept} of {report.rows_in} kept, {report.dropped} dropped, "
         f"{report.unfinished} without all their samples"
     )
-    if suspects:
-        typer.echo(f"{len(suspects)} labels that most samples contradict: {out / 'suspects.csv'}")
+    if report.suspects:
+        typer.echo(f"{report.suspects} labels that most samples contradict: {out / SUSPECTS}")
+
+
+def _decisions(review: Path | None, out: Path) -> "list[Decision]":
+    """Those of the named review, else of the build folder's own, if it is there."""
+    from rstar2.experiments.pool_files import REVIEW, read_review
+
+    own = out / REVIEW
+    if review is None:
+        return read_review(own) if own.exists() else []
+    if own.exists() and own.resolve() != review.resolve() and read_review(own):
+        raise DataError(f"{own} has decisions of its own: move it away, or leave out --review")
+    return read_review(review)
 
 
 def _cost() -> dict[str, float]:
@@ -236,6 +256,5 @@ def _show(report: "PoolReport", out: Path) -> None:
     console.print(table)
     if not report.against:
         console.print("[bold]No benchmark was given with --against: nothing was compared.[/bold]")
-    doubts = sum(step.doubts for step in report.steps)
-    console.print(f"{report.rows:,} problems in {out}, {doubts:,} doubts in its review.csv")
+    console.print(f"{report.rows:,} problems in {out}, {report.doubts:,} doubts in its review.csv")
     console.print(f"content sha256:{report.content_hash}", soft_wrap=True)

@@ -19,7 +19,12 @@ def ladder(
         LadderLevel | None, typer.Option(help="One level; all three if not given.")
     ] = None,
     split: Annotated[Split, typer.Option(help="What the problems are for.")] = Split.TRAIN,
-    count: Annotated[int, typer.Option(min=1, help="Problems of each family and level.")] = 40,
+    count: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Problems of each family and level; in a list, those that are guessed at."
+        ),
+    ] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Names the sequence of problems.")] = 0,
 ) -> None:
     """Our own problem families in three levels: list them, or write a pool of them."""
@@ -45,6 +50,6 @@ def ladder(
         for index in range(count)
     ]
     # A small family repeats itself; a pool has each question once.
-    rows = {p.question: Row("ladder", p.problem_id, p.question, str(p.answer)) for p in problems}
+    rows = {p.question: Row(p.family, p.problem_id, p.question, str(p.answer)) for p in problems}
     write_pool(out, list(rows.values()))
     typer.echo(f"{out}: {len(rows)} problems")

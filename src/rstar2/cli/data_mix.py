@@ -1,6 +1,5 @@
 """``rstar2 data sft-mix``: the demonstrations of the non-reasoning cold start."""
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ from rstar2.records.files import make_folder
 
 if TYPE_CHECKING:
     from rstar2.protocol import TokenTemplate
-    from rstar2.training.sft_mix import Decontamination, MixSpec
+    from rstar2.training.sft_mix import Decontamination, MixSpec, OpenAIRewriter
 
 
 class MixCommandError(UserError):
@@ -53,20 +52,18 @@ def sft_mix(
 
     The sets are those of the paper (section 4.1); `rstar2 data sft-sets` lists them. With
     --endpoint the texts that the paper rewrote are rewritten; the key is read from the
-    environment variable OPENAI_API_KEY. An interrupted run goes on where it stopped.
+    environment variable OPENAI_API_KEY, and where that is not set none is sent, as to a
+    server of your own. An interrupted run goes on where it stopped.
     """
-    from rstar2.training.sft_mix import OpenAIRewriter, build_mix
+    from rstar2.training.sft_mix import build_mix, check_out
 
-    files = dict(_named(one) for one in inputs)
+    files = _files(inputs)
     spec = _spec(files, partial=partial, share=share, seed=seed, max_tokens=max_tokens)
-    if (endpoint is None) != (model is None):
-        raise MixCommandError("--endpoint and --model go together")
+    check_out(out)
+    rewriter = _rewriter(endpoint, model, out)
     template = _template(tokenizer)
     decontamination = _decontamination(against or [])
     make_folder(out.parent)
-    rewriter = None
-    if endpoint is not None and model is not None:
-        rewriter = OpenAIRewriter(endpoint, model, out.with_name(f"{out.name}.rewrites.jsonl"))
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -104,6 +101,18 @@ def sft_sets() -> None:
     Console(highlight=False).print(table)
 
 
+def _files(inputs: list[str]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for name, file in map(_named, inputs):
+        if name in files:
+            raise MixCommandError(
+                f"--input {name} is given twice, as {files[name]} and {file}: "
+                "give it once; several files go into one folder"
+            )
+        files[name] = file
+    return files
+
+
 def _named(text: str) -> tuple[str, Path]:
     name, equals, file = text.partition("=")
     if not (name and equals and file):
@@ -136,6 +145,16 @@ def _spec(
     return PAPER_MIX.model_copy(update=update)
 
 
+def _rewriter(endpoint: str | None, model: str | None, out: Path) -> "OpenAIRewriter | None":
+    from rstar2.training.sft_mix import OpenAIRewriter
+
+    if (endpoint is None) != (model is None):
+        raise MixCommandError("--endpoint and --model go together")
+    if endpoint is None or model is None:
+        return None
+    return OpenAIRewriter(endpoint, model, out.with_name(f"{out.name}.rewrites.jsonl"))
+
+
 def _template(folder: Path) -> "TokenTemplate":
     from transformers import AutoTokenizer
 
@@ -150,14 +169,13 @@ def _template(folder: Path) -> "TokenTemplate":
 
 
 def _decontamination(specs: list[str]) -> "Decontamination | None":
-    from rstar2.problems.data.contamination import copy_finder
     from rstar2.problems.data.sources import read
     from rstar2.training.sft_mix import Decontamination
 
-    if not specs:
-        return None
-    loaded = [read(spec) for spec in specs]
-    texts = {one.report.name: [row.question for row in one.rows] for one in loaded}
-    origins = "\n".join(one.report.origin for one in loaded)
-    version = hashlib.sha256(origins.encode()).hexdigest()[:12]
-    return Decontamination(f"{', '.join(texts)} ({version})", copy_finder(texts))
+    texts: dict[str, list[str]] = {}
+    for loaded in map(read, specs):
+        name = loaded.report.name
+        if name in texts:
+            raise MixCommandError(f"--against: two benchmarks are called {name}: give NAME=FILE")
+        texts[name] = [row.question for row in loaded.rows]
+    return Decontamination.of(texts) if texts else None

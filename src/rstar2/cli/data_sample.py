@@ -16,6 +16,7 @@ from rich.progress import (
 from rstar2.cli.policy import find_checkpoint, rollout_limits
 from rstar2.cli.progress import progress_bar
 from rstar2.errors import UserError
+from rstar2.protocol.types import StopReason
 
 if TYPE_CHECKING:
     from rstar2.problems import Problem
@@ -58,13 +59,20 @@ def sample(
     with (folder / "model.safetensors").open("rb") as weights:
         name = f"weights {hashlib.file_digest(weights, 'sha256').hexdigest()[:16]}, torch"
     asyncio.run(_sample(out, problems, SamplingSettings(name, samples, limits, seed), policy))
-    counts = pass_counts(read_samples(out))
-    always = sum(count.correct == count.samples for count in counts)
-    never = sum(count.correct == 0 for count in counts)
+    record = read_samples(out)
+    counts = pass_counts(record)
+    too_long = {s.problem_id for s in record.samples if s.stop is StopReason.PROMPT_TOO_LONG}
+    always = sum(0 < count.samples == count.correct for count in counts)
+    never = sum(count.samples > 0 == count.correct for count in counts)
     typer.echo(
         f"{out}: {len(counts)} problems, {samples} samples each; "
         f"{always} solved every time, {never} never"
     )
+    if too_long:
+        typer.echo(
+            f"{len(too_long)} problems were not tried: their prompts have more than "
+            f"{limits.max_prompt_tokens} tokens"
+        )
 
 
 async def _sample(

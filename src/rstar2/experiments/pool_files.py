@@ -4,6 +4,7 @@ import csv
 import io
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,14 +12,16 @@ import pyarrow.parquet as pq
 
 from rstar2.errors import UserError
 from rstar2.problems import Problem
-from rstar2.problems.data.rows import Dropped, DropReason, Outcome, Row
+from rstar2.problems.data.rows import Doubt, Dropped, DropReason, Outcome, Row
 from rstar2.records import atomic_write
 
+REVIEW = "review.csv"
+"""Name of the review in a build folder."""
 SAMPLES = 20
 """Dropped rows that are shown of each step and reason."""
 _COLUMNS = ("problem_id", "source", "question", "answer")
 _REVIEW_COLUMNS = ("decision", "name", "score", "doubt", "detail", "answer", "question")
-_DECISIONS = {"": True, "keep": True, "drop": False}
+_DECISIONS = {"keep": True, "drop": False}
 
 
 class PoolError(UserError):
@@ -50,9 +53,12 @@ def read_pool(path: Path) -> list[Problem]:
     Raises:
         PoolError: If there is no pool, or it is of another kind.
     """
-    return [
-        Problem(row.name, row.question, int(row.gold), row.source) for row in read_pool_rows(path)
-    ]
+    return [as_problem(row) for row in read_pool_rows(path)]
+
+
+def as_problem(row: Row) -> Problem:
+    """The problem of a row whose label is a decimal integer; its source is its family."""
+    return Problem(row.name, row.question, int(row.gold), row.source)
 
 
 def read_pool_rows(path: Path) -> list[Row]:
@@ -79,48 +85,107 @@ def read_pool_rows(path: Path) -> list[Row]:
         ) from error
 
 
-def read_review(path: Path) -> dict[str, bool]:
-    """Read which rows a person keeps: the file that a build wrote, with decisions filled in.
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person said of a row in a review.
+
+    Attributes:
+        name: Names the row.
+        question: Its text when the person read it.
+        keep: Whether it stays.
+    """
+
+    name: str
+    question: str
+    keep: bool
+
+
+def read_review(path: Path) -> list[Decision]:
+    """Read the decisions of a review: the file that a build wrote, with ``decision`` filled in.
 
     Returns:
-        Whether to keep, by name of the row; rows without a decision are kept.
+        One for each row that has a decision; a spreadsheet's byte order mark is no harm.
 
     Raises:
-        PoolError: If it cannot be read or a decision is neither ``keep`` nor ``drop``.
+        PoolError: If it cannot be read, a decision is neither ``keep`` nor ``drop``, or a row
+            has both.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.DictReader(file))
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = {"decision", "name", "question"} - set(reader.fieldnames or ())
+            lines = list(reader)
     except (OSError, ValueError, csv.Error) as error:
         raise PoolError(f"cannot read the review {path}: {error}") from error
-    decisions: dict[str, bool] = {}
+    if missing:
+        raise PoolError(f"{path} is no review: it has no column {', '.join(sorted(missing))}")
+    decisions: dict[str, Decision] = {}
     for number, line in enumerate(lines, start=1):
-        name, decision = line.get("name"), (line.get("decision") or "").strip().lower()
-        if not name or decision not in _DECISIONS:
+        said = (line["decision"] or "").strip().lower()
+        if not said:
+            continue
+        if said not in _DECISIONS or not line["name"]:
             raise PoolError(
-                f"{path}, entry {number}: decision is {decision!r} for {name!r}: "
+                f"{path}, entry {number}: decision is {said!r} for {line['name']!r}: "
                 "write keep or drop, or leave it empty"
             )
-        decisions[name] = _DECISIONS[decision]
-    return decisions
+        decision = Decision(line["name"], line["question"] or "", _DECISIONS[said])
+        if decisions.setdefault(decision.name, decision).keep != decision.keep:
+            raise PoolError(f"{path}, entry {number}: {decision.name} is both kept and dropped")
+    return list(decisions.values())
 
 
-def review_text(outcomes: Sequence[tuple[str, Outcome]], kept: Sequence[Row]) -> str:
-    """The doubts about rows that are in the pool, the most doubtful first, as CSV."""
-    still = {row.name for row in kept}
+def refuse_stale(decisions: Sequence[Decision], rows: Sequence[Row]) -> None:
+    """Refuse decisions about rows that are not there, or have another text by now.
+
+    Raises:
+        PoolError: If there is one; the message names it.
+    """
+    texts = {row.name: row.question for row in rows}
+    for decision in decisions:
+        if decision.name not in texts or _one_line(texts[decision.name]) != _one_line(
+            decision.question
+        ):
+            raise PoolError(
+                f"the review decides on {decision.name}, which does not come to it, or with "
+                "another text: it is of another build; take that line out"
+            )
+
+
+def review_entries(outcomes: Sequence[tuple[str, Outcome]], rows: Sequence[Row]) -> list[Doubt]:
+    """The doubts about rows that come to the review, each once, the most doubtful first."""
+    names = {row.name for row in rows}
     found = {
-        (d.row.name, d.question, d.detail): d
+        (doubt.row.name, doubt.question, doubt.detail): doubt
         for _, outcome in outcomes
-        for d in outcome.doubts
-        if d.row.name in still
+        for doubt in outcome.doubts
+        if doubt.row.name in names
     }
+    return sorted(found.values(), key=lambda doubt: (-doubt.score, doubt.row.name))
+
+
+def review_text(doubts: Sequence[Doubt], rows: Sequence[Row], decisions: Sequence[Decision]) -> str:
+    """The review as CSV, with the decisions so far; one on a row without a doubt is kept too."""
+    said = {one.name: "keep" if one.keep else "drop" for one in decisions}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_REVIEW_COLUMNS)
-    for doubt in sorted(found.values(), key=lambda d: (-d.score, d.row.name)):
-        row, score = doubt.row, f"{doubt.score:.3f}"
-        writer.writerow(("", row.name, score, doubt.question, doubt.detail, row.gold, row.question))
+    by_name = {row.name: row for row in rows}
+    for doubt in doubts:
+        row, score = by_name[doubt.row.name], f"{doubt.score:.3f}"
+        decision = said.get(row.name, "")
+        writer.writerow(
+            (decision, row.name, score, doubt.question, doubt.detail, row.gold, row.question)
+        )
+    for name in sorted(said.keys() - {doubt.row.name for doubt in doubts}):
+        row = by_name[name]
+        writer.writerow((said[name], name, "", "", "", row.gold, row.question))
     return text.getvalue()
+
+
+def _one_line(text: str) -> str:
+    """A spreadsheet may change line ends: they do not make another text."""
+    return " ".join(text.split())
 
 
 def samples_text(outcomes: Sequence[tuple[str, Outcome]]) -> str:

@@ -20,7 +20,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rstar2.experiments.pool_files import PoolError, review_text, samples_text, write_pool
+from rstar2.experiments.pool_files import (
+    REVIEW,
+    Decision,
+    PoolError,
+    refuse_stale,
+    review_entries,
+    review_text,
+    samples_text,
+    write_pool,
+)
 from rstar2.problems.data.card import Build, SourceReport, StepReport, data_card
 from rstar2.problems.data.rows import Doubt, Dropped, DropReason, Outcome, Row
 from rstar2.problems.data.steps import Step
@@ -39,6 +48,7 @@ class PoolReport:
         sources: What went in.
         against: Benchmarks that the rows were compared with.
         steps: Every step in order.
+        doubts: Entries of the review: different doubts about rows that came to it.
         rows: Rows in the pool.
         content_hash: SHA-256 of the pool's rows, whatever the file format.
     """
@@ -46,6 +56,7 @@ class PoolReport:
     sources: tuple[SourceReport, ...]
     against: tuple[SourceReport, ...]
     steps: tuple[StepReport, ...]
+    doubts: int
     rows: int
     content_hash: str
 
@@ -62,6 +73,7 @@ def build_pool(
     sources: Sequence[SourceReport],
     against: Sequence[SourceReport] = (),
     command: str,
+    decisions: Sequence[Decision] = (),
     on_step: OnStep = lambda *_: None,
 ) -> PoolReport:
     """Run the steps and write the build folder; steps done before are read from it.
@@ -75,10 +87,12 @@ def build_pool(
         sources: Where the rows come from, for report and card.
         against: Benchmarks behind the steps, for report and card.
         command: What a person types to make the pool again, for the card.
+        decisions: What a person said of doubtful rows; they are dropped last.
         on_step: Told of progress.
 
     Raises:
-        PoolError: If two rows have one name, or no row is left.
+        PoolError: If two rows have one name, no row is left, or a decision is about a row that
+            does not come to the review.
         RecordError: If the folder cannot be written.
     """
     make_folder(folder / "steps")
@@ -93,18 +107,34 @@ def build_pool(
         reports.append(_step_report(step.name, kept, outcome))
         outcomes.append((step.name, outcome))
         kept = outcome.kept
+    refuse_stale(decisions, kept)
+    doubts = review_entries(outcomes, kept)
+    review = review_text(doubts, kept, decisions)
+    if decisions:
+        outcome = _reviewed(kept, decisions)
+        reports.append(_step_report("review", kept, outcome))
+        outcomes.append(("review", outcome))
+        kept = outcome.kept
     if not kept:
         raise PoolError(f"no row is left of {len(rows)}: {folder / 'steps'} tells at which step")
     report = PoolReport(
-        tuple(sources), tuple(against), tuple(reports), len(kept), content_hash(kept)
+        tuple(sources), tuple(against), tuple(reports), len(doubts), len(kept), content_hash(kept)
     )
     write_pool(folder / "pool.parquet", kept)
     atomic_write(folder / "samples.md", samples_text(outcomes).encode())
-    atomic_write(folder / "review.csv", review_text(outcomes, kept).encode())
+    atomic_write(folder / REVIEW, review.encode())
     atomic_write(folder / "CARD.md", data_card(_as_build(report, command)).encode())
     text = json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
     atomic_write(folder / "report.json", text.encode())
     return report
+
+
+def _reviewed(rows: Sequence[Row], decisions: Sequence[Decision]) -> Outcome:
+    gone = {decision.name for decision in decisions if not decision.keep}
+    return Outcome(
+        kept=tuple(row for row in rows if row.name not in gone),
+        dropped=tuple(Dropped(row, DropReason.REVIEWED) for row in rows if row.name in gone),
+    )
 
 
 def content_hash(rows: Iterable[Row]) -> str:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from rstar2.errors import UserError
 from rstar2.grading import Reason
+from rstar2.protocol import StopReason
 from rstar2.training.samples import SampleRecord
 from rstar2.training.screening import is_hard, label_holds
 
@@ -49,7 +50,8 @@ class Choice:
     Attributes:
         kept: Problems that the rule keeps.
         dropped: Problems that it drops.
-        unfinished: Problems that lack samples, and on which nothing is decided: sample again.
+        unfinished: Problems that lack samples, because some were lost or their prompt does not
+            fit; nothing is decided on them.
     """
 
     kept: tuple[PassCount, ...]
@@ -79,12 +81,17 @@ class SuspectLabel:
 
 
 def pass_counts(record: SampleRecord) -> list[PassCount]:
-    """Counts the samples of each problem; sorted by name, so independent of their order."""
+    """Counts the samples of each problem; sorted by name, so independent of their order.
+
+    A sample whose prompt did not fit says nothing of the problem and is left out.
+    """
     reasons: defaultdict[str, Counter[Reason]] = defaultdict(Counter)
     others: defaultdict[str, Counter[str]] = defaultdict(Counter)
     golds = {}
     for sample in record.samples:
         golds[sample.problem_id] = sample.gold
+        if sample.stop is StopReason.PROMPT_TOO_LONG:
+            continue
         reasons[sample.problem_id][sample.reason] += 1
         if not sample.correct and sample.value is not None:
             others[sample.problem_id][sample.value] += 1

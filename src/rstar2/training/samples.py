@@ -90,6 +90,11 @@ class Sample:
         """Whether the answer equals the label."""
         return self.reason is Reason.CORRECT
 
+    def is_of(self, problem: Problem) -> bool:
+        """Whether it was made of this text with this label."""
+        same_text = self.question == _digest(problem.question)
+        return same_text and self.gold == decimal(problem.answer)
+
 
 @dataclass(frozen=True, slots=True)
 class SampleRecord:
@@ -221,7 +226,7 @@ def _open(path: Path, problems: Sequence[Problem], header: dict[str, Any]) -> se
     asked = {problem.problem_id: problem for problem in problems}
     for sample in record.samples:
         problem = asked.get(sample.problem_id)
-        if problem is not None and not _is_of(sample, problem):
+        if problem is not None and not sample.is_of(problem):
             raise OtherSamplesError(
                 f"{path} has samples of {sample.problem_id!r} with another text or label: name "
                 "another file, or remove this one"
@@ -245,11 +250,6 @@ def _sample(rollout: Rollout) -> Sample:
         tokens=rollout.trajectory.num_model_tokens,
         box=rollout.verdict.box,
     )
-
-
-def _is_of(sample: Sample, problem: Problem) -> bool:
-    same_text = sample.question == _digest(problem.question)
-    return same_text and sample.gold == decimal(problem.answer)
 
 
 def _parsed(row: dict[str, Any], path: Path, line: int) -> Sample:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rstar2.problems.data.contamination import decontaminate
 from rstar2.problems.data.duplicates import drop_duplicates, drop_near_duplicates
-from rstar2.problems.data.rows import Dropped, DropReason, Outcome, Progress, Row, StepFunction
+from rstar2.problems.data.rows import StepFunction
 from rstar2.problems.data.rules import RULES
 
 
@@ -50,22 +50,3 @@ def pool_steps(benchmarks: Mapping[str, Sequence[str]]) -> tuple[Step, ...]:
         given = hashlib.sha256(texts.encode()).hexdigest()
         steps.append(Step.of("decontamination", decontaminate(benchmarks), given))
     return tuple(steps)
-
-
-def reviewed(decisions: Mapping[str, bool]) -> Step:
-    """Take out what a person said to drop.
-
-    Args:
-        decisions: Whether to keep, by name of the row; other rows stay.
-    """
-
-    def apply(rows: Sequence[Row], progress: Progress) -> Outcome:
-        progress(0, len(rows))
-        dropped = tuple(
-            Dropped(row, DropReason.REVIEWED) for row in rows if not decisions.get(row.name, True)
-        )
-        gone = {one.row.name for one in dropped}
-        return Outcome(tuple(row for row in rows if row.name not in gone), dropped)
-
-    said = "\n".join(sorted(name for name, keep in decisions.items() if not keep))
-    return Step.of("review", apply, hashlib.sha256(said.encode()).hexdigest())
