@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rstar2.grading import BadGold, grade
-from rstar2.grading.expression_pool import Lost, ProcessPool
+from rstar2.grading.expression_pool import ProcessPool
+from rstar2.grading.expression_process import Lost
+from rstar2.grading.labelled import Tally, paid
 
 CASES = Path(__file__).parents[2] / "tests" / "unit" / "data" / "grader_cases.jsonl"
 
@@ -66,15 +67,8 @@ def load_cases(path: Path = CASES) -> list[Case]:
 
 
 def ours(cases: Sequence[Case]) -> Agreement:
-    """Grade the cases by the reward's grader."""
-    return compare(cases, [_paid(case) for case in cases])
-
-
-def _paid(case: Case) -> bool:
-    try:
-        return grade(case.response, case.gold).correct
-    except BadGold:  # some cases have a gold answer that must never be paid
-        return False
+    """Grade the cases by the reward's grader; some have a label that must never be paid."""
+    return compare(cases, [paid(case.response, case.gold) for case in cases])
 
 
 async def mathverify(cases: Sequence[Case], pool: ProcessPool) -> Agreement:
@@ -89,24 +83,22 @@ async def mathverify(cases: Sequence[Case], pool: ProcessPool) -> Agreement:
     return compare(cases, [reply.word == "correct" for reply in replies], undecided)
 
 
-def compare(cases: Sequence[Case], paid: Sequence[bool], undecided: int = 0) -> Agreement:
+def compare(cases: Sequence[Case], verdicts: Sequence[bool], undecided: int = 0) -> Agreement:
     """Compare verdicts with labels.
 
     Args:
         cases: The cases.
-        paid: Whether the grader pays each.
+        verdicts: Whether the grader pays each.
         undecided: How many of them it did not decide.
     """
-    positive: Counter[str] = Counter()
-    negative: Counter[str] = Counter()
-    for case, correct in zip(cases, paid, strict=True):
-        positive[case.category] += correct and not case.expected
-        negative[case.category] += case.expected and not correct
-    wrong = positive.total() + negative.total()
+    tallies: defaultdict[str, Tally] = defaultdict(Tally)
+    for case, correct in zip(cases, verdicts, strict=True):
+        tallies[case.category].count(paid=correct, expected=case.expected)
+    in_order = sorted(tallies.items())
     return Agreement(
         cases=len(cases),
-        agree=1 - wrong / len(cases),
-        false_positive=dict(sorted((+positive).items())),
-        false_negative=dict(sorted((+negative).items())),
+        agree=sum(tally.agree for tally in tallies.values()) / len(cases),
+        false_positive={name: one.false_positive for name, one in in_order if one.false_positive},
+        false_negative={name: one.false_negative for name, one in in_order if one.false_negative},
         undecided=undecided,
     )

@@ -8,7 +8,8 @@ from statistics import quantiles
 
 from benchmarks.grading.responses import Response, make_responses
 from rstar2.grading import grade
-from rstar2.grading.expression_pool import Lost, ProcessPool
+from rstar2.grading.expression_pool import ProcessPool
+from rstar2.grading.expression_process import Lost
 
 FLOOD = r"\boxed{" * (1_000_000 // len(r"\boxed{"))
 

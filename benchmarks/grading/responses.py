@@ -104,6 +104,12 @@ def _numbered(template: str, rng: random.Random) -> str:
     return "".join(template.format(n=n, twice=2 * n) for n in range(start, start + count))
 
 
+def _six(gold: int, left: str, right: str = "") -> list[str]:
+    """Write six boxes just short enough to be read: all differ, round one number."""
+    most = _INSIDE // len(left + right)
+    return [rf"\boxed{{{left * n}{gold}{right * n}}}" for n in range(most - 6, most)]
+
+
 _Maker = Callable[[random.Random, int], str]
 
 HOSTILE: dict[str, _Maker] = {
@@ -138,5 +144,8 @@ HOSTILE: dict[str, _Maker] = {
     "tool calls": lambda _, gold: _fill("<tool_call>1</tool_call>") + _box(str(gold)),
     "backslashes": lambda _, __: _box(_fill("\\")),
     "commands": lambda _, __: _box(_fill(r"\text{a}", _INSIDE)),
+    "six boxes of brackets": lambda _, gold: _answer("".join(_six(gold, "(", ")"))),
+    "six boxes of commands": lambda _, gold: _answer("".join(_six(gold, r"\text{}"))),
+    "six answers of formulas": lambda _, gold: "".join(map(_answer, _six(gold, "x+"))),
 }
 """How a response may be hostile."""

@@ -4,9 +4,12 @@ The file is read line by line and disagreements are printed as they gather, so t
 a million cases needs no more memory than one of a hundred.
 """
 
+import codecs
 import json
+import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rstar2.errors import UserError
-from rstar2.grading import BadGold
-from rstar2.grading import grade as verdict_on
+from rstar2.grading import Verdict
+from rstar2.grading.labelled import Tally, judge
 from rstar2.records import atomic_write
 from rstar2.records.files import make_folder
 
@@ -31,7 +34,7 @@ _COLUMNS = {"case": 16, "label": 5, "graded": 6, "reason": 15, "gold": 10, "box"
 
 
 class CasesError(UserError):
-    """The file of cases cannot be used; the message names the line and what to do."""
+    """A file cannot be used; the message names it, or its line, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,50 +60,36 @@ class Graded:
 
     Attributes:
         case: The case.
-        correct: Whether it would be paid.
-        reason: Why, or ``bad_gold``.
-        box: The content of the box that decided.
+        verdict: Its verdict; None if the gold answer is not an integer.
     """
 
     case: Case
-    correct: bool
-    reason: str
-    box: str
+    verdict: Verdict | None
+
+    @property
+    def paid(self) -> bool:
+        """Whether the response would earn a reward."""
+        return self.verdict is not None and self.verdict.correct
 
 
 @dataclass(slots=True)
-class Tally:
-    """Agreement so far.
+class Report:
+    """What the run found so far.
 
     Attributes:
-        cases: Cases graded.
-        agree: Those where grader and label say the same.
-        false_positive: Those paid and labelled wrong.
-        false_negative: Those labelled right and not paid.
-        bad_golds: Those whose gold answer is not an integer.
+        tally: How grader and labels agree.
+        bad_golds: Cases whose gold answer is not an integer.
     """
 
-    cases: int = 0
-    agree: int = 0
-    false_positive: int = 0
-    false_negative: int = 0
+    tally: Tally = field(default_factory=Tally)
     bad_golds: int = 0
 
-    def count(self, graded: Graded) -> bool:
-        """Count a case; True if grader and label agree."""
-        self.cases += 1
-        agree = graded.correct == graded.case.expected
-        self.agree += agree
-        self.false_positive += graded.correct and not agree
-        self.false_negative += not graded.correct and not agree
-        self.bad_golds += graded.reason == _BAD_GOLD
-        return agree
-
-    def as_json(self) -> bytes:
-        """Give the report that ``--json`` writes."""
-        counts = asdict(self)
-        del counts["bad_golds"]
-        return json.dumps(counts).encode() + b"\n"
+    def disagreements(self, graded: Iterable[Graded]) -> Iterator[Graded]:
+        """Count cases, and give those where grader and label disagree."""
+        for each in graded:
+            self.bad_golds += each.verdict is None
+            if not self.tally.count(paid=each.paid, expected=each.case.expected):
+                yield each
 
 
 def grade(
@@ -120,29 +109,41 @@ def grade(
     The exit code says whether the cases could be graded, not whether all agree: it is 0.
     """
     if json_file is not None:
-        make_folder(json_file.parent)  # now, not after minutes of grading
-    console = Console(highlight=False)
-    tally = Tally()
-    disagreements = (each for each in _graded(cases) if not tally.count(each))
-    for number, rows in enumerate(_batches(disagreements)):
+        _check_target(json_file, cases)  # now, not after minutes of grading
+    console = _console()
+    report = Report()
+    for number, rows in enumerate(_batches(report.disagreements(_graded(cases)))):
         console.print(_table(rows, with_head=number == 0))
-    if tally.cases == 0:
+    if report.tally.cases == 0:
         raise CasesError(f"{cases} holds no cases: give one JSON object per line")
-    console.print(Text(_summary(tally)), soft_wrap=True)
+    console.print(Text(_summary(report)), soft_wrap=True)
     if json_file is not None:
-        atomic_write(json_file, tally.as_json())
+        atomic_write(json_file, json.dumps(asdict(report.tally)).encode() + b"\n")
+
+
+def _check_target(target: Path, cases: Path) -> None:
+    """Refuse a report that cannot be written, or would replace the cases."""
+    make_folder(target.parent)
+    if target.is_dir():
+        raise CasesError(f"--json {target} is a folder: name a file in it")
+    if target.exists() and cases.exists() and target.samefile(cases):
+        raise CasesError(f"--json {target} is the file of cases: name another file")
+
+
+def _console() -> Console:
+    """The terminal; what its encoding cannot write is shown as a question mark."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    return Console(highlight=False)
 
 
 def _graded(path: Path) -> Iterator[Graded]:
     for number, case in _read(path):
         try:
-            verdict = verdict_on(case.response, case.gold)
-        except BadGold:
-            yield Graded(case, False, _BAD_GOLD, "")
+            verdict = judge(case.response, case.gold)
         except TypeError as error:
             raise CasesError(f"{path}, line {number}: {error}") from error
-        else:
-            yield Graded(case, verdict.correct, verdict.reason.value, verdict.box)
+        yield Graded(case, verdict)
 
 
 def _read(path: Path) -> Iterator[tuple[int, Case]]:
@@ -150,6 +151,8 @@ def _read(path: Path) -> Iterator[tuple[int, Case]]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
                 if line.strip():
                     yield number, _case(line, path, number)
     except OSError as error:
@@ -185,9 +188,10 @@ def _table(rows: list[Graded], *, with_head: bool) -> Table:
     for name, width in _COLUMNS.items():
         table.add_column(name, width=width, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        case = row.case
-        cells = (case.name, _word(case.expected), _word(row.correct), row.reason, str(case.gold))
-        shown = zip((*cells, row.box), _COLUMNS.values(), strict=True)
+        case, verdict = row.case, row.verdict
+        reason, box = (verdict.reason.value, verdict.box) if verdict else (_BAD_GOLD, "")
+        cells = (case.name, _word(case.expected), _word(row.paid), reason, str(case.gold), box)
+        shown = zip(cells, _COLUMNS.values(), strict=True)
         table.add_row(*(Text(_cut(cell, width + 1)) for cell, width in shown))
     return table
 
@@ -201,11 +205,12 @@ def _cut(text: str, length: int) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:length])
 
 
-def _summary(tally: Tally) -> str:
+def _summary(report: Report) -> str:
+    tally = report.tally
     summary = (
         f"{tally.agree} of {tally.cases} agree; {tally.false_positive} paid but labelled wrong, "
         f"{tally.false_negative} labelled right but not paid"
     )
-    if tally.bad_golds:
-        summary += f"\n{tally.bad_golds} with a gold answer that is not an integer: {_BAD_GOLD}"
+    if report.bad_golds:
+        summary += f"\n{report.bad_golds} with a gold answer that is not an integer: {_BAD_GOLD}"
     return summary

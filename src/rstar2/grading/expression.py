@@ -11,8 +11,8 @@ ExpressionVerdict(outcome=<Outcome.CORRECT: 'correct'>, seconds=0.004)
 
 What math-verify is known to get wrong: it rounds decimals to six places (1/3 is 0.333333), it
 evaluates sums and integrals that the model should have, and ``\frac{-1\pm\sqrt{17}}{2}`` is
-not read as two values. So an integer gold answer is never its business in a whole response:
-that is graded by :func:`rstar2.grading.grade`, as in training.
+not read as two values. So an answer to an integer is graded by :func:`rstar2.grading.grade`,
+as in training.
 """
 
 from asyncio import Task, create_task, gather
@@ -25,9 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from rstar2.grading.expression_pool import ProcessPool, Reply
-from rstar2.grading.grader import Response, grade
-from rstar2.grading.number import parse_integer
-from rstar2.grading.verdict import BadGold, Reason, Verdict
+from rstar2.grading.verdict import BadGold
 
 WORKER = Path(__file__).with_name("expression_worker.py")
 """The script of a process."""
@@ -46,7 +44,7 @@ class Outcome(StrEnum):
     WRONG = "wrong"
     """It does not, or cannot be compared with it."""
     NO_ANSWER = "no_answer"
-    """No box decides, or it is empty or too long."""
+    """The box is empty or too long."""
     UNREADABLE = "unreadable"
     """Nothing is left of the box when its layout is taken away."""
     TIMEOUT = "timeout"
@@ -132,26 +130,6 @@ class ExpressionGrader:
             return ExpressionVerdict(Outcome.NO_ANSWER, 0.0)
         return _verdict(await self._pool.ask((gold, box)), gold)
 
-    async def grade_response(self, response: Response, gold: str) -> ExpressionVerdict:
-        """Grade a whole response by the rules of the reward.
-
-        The box that decides is found by :func:`rstar2.grading.grade`. If the gold answer is an
-        integer, that function's verdict is the grade; else math-verify compares.
-
-        Args:
-            response: A text, a finished rollout, or a conversation.
-            gold: The right answer, LaTeX, without a box round it.
-
-        Raises:
-            BadGold: The gold answer is blank, too long, or shows nothing.
-            TypeError: The response is none of these.
-        """
-        integer = parse_integer(gold)
-        verdict = grade(response, 0 if integer is None else integer)
-        if integer is None and verdict.reason is not Reason.TOO_LONG:
-            return await self.grade(verdict.box, gold)
-        return ExpressionVerdict(_by_rule(verdict), 0.0)
-
     async def grade_each(
         self, answers: Iterable[tuple[str, str]]
     ) -> AsyncIterator[ExpressionVerdict]:
@@ -178,13 +156,6 @@ def _verdict(reply: Reply, gold: str) -> ExpressionVerdict:
     if reply.word == "bad_gold":
         raise _bad_gold(gold)
     return ExpressionVerdict(Outcome(reply.word), reply.seconds)
-
-
-def _by_rule(verdict: Verdict) -> Outcome:
-    if verdict.correct:
-        return Outcome.CORRECT
-    unread = not verdict.box.strip() or verdict.reason is Reason.TOO_LONG
-    return Outcome.NO_ANSWER if unread else Outcome.WRONG
 
 
 def _bad_gold(gold: str) -> BadGold:

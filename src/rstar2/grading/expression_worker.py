@@ -42,6 +42,7 @@ FORBIDDEN = 72
 _KILL_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux's prctl."""
 _NUMBER = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*(?P<point>\.)?[0-9]*(?P<exponent>[eE][+-]?[0-9]+)?")
+_BASE = re.compile(r"(?<=[0-9])_(?:([0-9]+)|\{([0-9]+)\})")
 _BELIEVED = 1 / 4
 """Share of the limit up to which no allocation fails: a product needs three times its size."""
 _WORN = 1 / 8
@@ -69,6 +70,8 @@ def compare(question: Sequence[str]) -> str:
         return "bad_gold"
     if not box:
         return "unreadable"
+    if _bases_differ(*question):
+        return "wrong"
     for right, answered in product(gold, box):  # verify is not symmetric: gold first
         try:
             if verify(right, answered, timeout_seconds=None, raise_on_error=True):
@@ -78,6 +81,15 @@ def compare(question: Sequence[str]) -> str:
         except Exception:  # any: what SymPy cannot compare is not equal
             continue
     return "wrong"
+
+
+def _bases_differ(gold: str, box: str) -> bool:
+    r"""Whether both name bases, ``2516_8``, and not the same: math-verify skips a base."""
+    named = [
+        sorted(int(plain or braced) for plain, braced in _BASE.findall(text.rpartition("=")[2]))
+        for text in (gold, box)
+    ]
+    return all(named) and named[0] != named[1]
 
 
 def _read(latex: str) -> list[Any]:

@@ -1,6 +1,9 @@
 """``rstar2 grade``: counts, what it shows, and files that nobody can grade."""
 
 import json
+import os
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -153,6 +156,46 @@ def test_a_file_that_cannot_be_graded_is_one_error_and_no_report(
     assert str(error.value).startswith(("cannot read", str(path)))
     assert message in str(error.value)
     assert not (tmp_path / "report.json").exists()
+
+
+def test_a_report_never_replaces_the_cases(write: Any, tmp_path: Path) -> None:
+    cases = write(case())
+    before = cases.read_bytes()
+    (tmp_path / "link").symlink_to(cases)
+    (tmp_path / "hard").hardlink_to(cases)
+    for name in ("cases.jsonl", "link", "hard", "../" + tmp_path.name + "/cases.jsonl"):
+        with pytest.raises(CasesError, match="is the file of cases: name another file"):
+            run(cases, "--json", str(tmp_path / name))
+        assert cases.read_bytes() == before
+
+
+def test_a_folder_as_report_is_an_error_before_anything_is_graded(
+    write: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(CasesError, match="is a folder: name a file in it"):
+        run(write("never read"), "--json", str(tmp_path))
+
+
+def test_a_byte_order_mark_at_the_start_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(case()) + "\n", encoding="utf-8-sig")
+    assert run(path).startswith("1 of 1 agree")
+    path.write_text("\n" + json.dumps(case()), encoding="utf-8-sig")
+    assert run(path).startswith("1 of 1 agree")
+
+
+def test_a_terminal_that_knows_only_ascii_shows_question_marks(write: Any) -> None:
+    wild = "é" + "9" * 500
+    cases = write(case(response=rf"<answer>\boxed{{{wild}}}</answer>", gold="7" * 99, id=wild))
+    done = subprocess.run(
+        [sys.executable, "-c", "from rstar2.cli import main; main()", "grade", "--cases", cases],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "80"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].startswith(b"?99")
+    assert b"0 of 1 agree" in done.stdout
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rstar2.grading import Reason, grade
+from rstar2.grading.number import MAX_LENGTH
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -56,9 +57,27 @@ def test_an_ordinary_response_is_what_it_says(benchmark: Any) -> None:
 def test_every_strategy_makes_its_inputs_from_the_seed(benchmark: Any) -> None:
     fuzz = benchmark("fuzz")
     for strategy in fuzz.STRATEGIES:
-        made = [[strategy(random.Random(n), ["a case", r"\boxed{1}"]) for n in range(50)]] * 2
-        assert made[0] == made[1]
-        assert len(set(made[0])) > 5
+        first, second = (
+            [strategy(random.Random(n), ["a case", r"\boxed{1}"]) for n in range(50)]
+            for _ in range(2)
+        )
+        assert first == second
+        assert len(set(first)) > 5
+
+
+def test_every_gold_answer_of_the_fuzz_is_good_so_that_each_input_is_read(benchmark: Any) -> None:
+    for gold in benchmark("fuzz").GOLDS:
+        assert grade(rf"<answer>\boxed{{{gold}}}</answer>", gold).correct
+
+
+def test_a_response_of_six_long_boxes_has_six_that_are_read(benchmark: Any) -> None:
+    hostile = benchmark("responses").HOSTILE
+    six = [name for name in hostile if name.startswith("six ")]
+    assert len(six) == 3
+    for name in six:
+        boxes = hostile[name](random.Random(0), 42).split(r"\boxed{")[1:]
+        assert len(set(boxes)) == 6
+        assert all(4_000 < len(box) <= MAX_LENGTH for box in boxes)
 
 
 def test_an_input_that_raises_is_counted_and_told(
@@ -109,6 +128,9 @@ def test_a_quick_run_writes_its_record_and_prints_the_headline(tmp_path: Path) -
     assert headline["ours_false_positive"] == headline["fuzz_raised"] == 0
     assert 0.5 < headline["mathverify_agree"] < 1
     assert headline["not_measured"] == []
+    beside = done.stdout.splitlines()[-2]
+    assert "by the clock, 2 processes at once" in beside
+    assert "first 20 of 640 responses" in beside
     assert set(written["libraries"]) == {"math-verify", "latex2sympy2_extended", "sympy"}
     assert written["provenance"]["hardware"]["cores"] >= 1
 
