@@ -34,7 +34,7 @@ check: setup ## Lint, types and the fast tests, for daily work
 	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/mypy
-	@$(BIN)/pytest -m "not browser and not notebook" -n 2
+	@$(BIN)/pytest -m "not browser and not notebook and not thorough" -n 2
 
 lab: setup ## Open JupyterLab
 	@$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root)

@@ -70,6 +70,20 @@ def test_what_a_user_can_mend_has_no_traceback(
     assert capsys.readouterr().err == said
 
 
+def test_an_interrupt_within_a_command_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rstar2.cli.data.Console", interrupt)
+    monkeypatch.setattr(sys, "argv", ["rstar2", "data", "sources"])
+    with pytest.raises(SystemExit) as caught:
+        rstar2.cli.main()
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "rstar2: interrupted\n"
+
+
 def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**_: object) -> None:
         raise ZeroDivisionError

@@ -385,6 +385,7 @@ def test_the_known_sets_are_listed() -> None:
     assert "aime25" in told
 
 
+@pytest.mark.thorough
 def test_a_pool_of_the_ladder_is_sampled_and_chosen_from(tmp_path: Path) -> None:
     """With the committed policy; a second run of the same record does nothing."""
     pool, record = tmp_path / "ladder.parquet", tmp_path / "samples.jsonl"

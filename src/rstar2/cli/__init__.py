@@ -15,6 +15,8 @@ from rstar2.cli.solve import solve
 from rstar2.cli.train import train
 from rstar2.errors import UserError
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     help="Agentic reinforcement learning with a Python tool, executable.",
     no_args_is_help=True,
@@ -52,6 +54,7 @@ def main() -> None:
             print("rstar2:", " ".join(text.split()), file=sys.stderr)
         code = 2
     except (typer.Abort, KeyboardInterrupt):
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:  # typer turns an interrupt within a command into this code
         print("rstar2: interrupted", file=sys.stderr)
-        code = 130
     sys.exit(code)

@@ -204,6 +204,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.thorough
 def test_a_hostile_box_is_undecided_at_the_deadline_and_its_slot_goes_on() -> None:
     answers = [pair for box in HOSTILE for pair in ((box, HALF), ("0.5", HALF))]
     verdicts = fresh(lambda grader: batch(grader, answers), workers=2, deadline=SHORT)
@@ -231,6 +232,7 @@ def test_a_hostile_box_does_not_slow_its_neighbours() -> None:
     assert all(verdict.decided and verdict.seconds < 1 for verdict in easy)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not limit memory")
 def test_a_box_that_takes_all_memory_is_undecided_and_its_slot_goes_on() -> None:
     answers = [("2^{10^9}", HALF), ("0.5", HALF)]
@@ -558,6 +560,7 @@ print(sum("8675309" in text or "exit" in text or "os" == text for text in compil
 """
 
 
+@pytest.mark.thorough
 def test_no_text_of_a_box_is_compiled() -> None:
     sealed = in_worker("worker.seal()\n" + COMPILES)
     assert sealed.stdout == "0\n"

@@ -116,6 +116,7 @@ def test_the_script_grades_as_verl_does_and_answers_a_bad_gold(benchmark: Any) -
     assert done.stdout == "correct wrong wrong\n"
 
 
+@pytest.mark.thorough
 def test_a_quick_run_writes_its_record_and_prints_the_headline(tmp_path: Path) -> None:
     record = tmp_path / "new" / "benchmark.json"
     command = [sys.executable, "-m", "benchmarks.grading", "--quick", "--json", str(record)]

@@ -173,6 +173,7 @@ def test_another_process_with_other_string_hashes_and_locale_draws_the_same() ->
 # --- the splits ---
 
 
+@pytest.mark.thorough
 def test_splits_share_no_text_also_when_only_words_and_numbers_are_kept() -> None:
     cells = [(family, level) for family in FAMILIES for level in LadderLevel]
     texts = {

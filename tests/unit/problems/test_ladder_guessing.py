@@ -17,6 +17,7 @@ def drawn(family: str, level: LadderLevel, split: Split) -> tuple[Problem, ...]:
     return tuple(draw(family, level, split, 0, index) for index in range(DRAWS))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("level", LadderLevel)
 @pytest.mark.parametrize("family", ladder_names())
 def test_guesses_earn_next_to_nothing_and_questions_seldom_repeat(
