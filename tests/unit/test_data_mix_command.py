@@ -57,7 +57,7 @@ def test_all_sets_become_one_mix_with_its_report(folder: Path, tmp_path: Path) -
 
 
 def test_a_benchmarks_prompt_is_left_out(folder: Path, tmp_path: Path) -> None:
-    inputs = {"tulu-3-if": INPUTS["tulu-3-if"]}
+    inputs = {"glaive": INPUTS["glaive"]}
     mix("--tokenizer", folder, "--out", tmp_path / "a.jsonl", "--partial", inputs=inputs)
     first = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
     prompt = next(m["content"] for m in first["messages"] if m["role"] == "user")
@@ -74,8 +74,14 @@ def test_a_benchmarks_prompt_is_left_out(folder: Path, tmp_path: Path) -> None:
     [
         (["--input=toolace"], "give NAME=FILE"),
         (["--input=nobody=x.json"], "no set nobody; the sets are toolace"),
+        (["--input=toolace=x", "--input=toolace=y"], "toolace is given twice, as x and y"),
         (["--input=toolace=x.json"], "no --input for apigen-mt, glaive"),
         (["--input=toolace=x.json", "--partial", "--endpoint=http://x"], "go together"),
+        (
+            ["--input=toolace=x.json", "--partial", "--endpoint=foo", "--model=m"],
+            "foo is no address of an endpoint",
+        ),
+        (["--input=toolace=x.json", "--partial", "--out=."], ". is a folder"),
         (["--input=toolace=x.json", "--partial"], "cannot be used"),
         (["--input=toolace=x.json", "--partial", "--share=0"], "--share is 0"),
     ],
@@ -88,4 +94,19 @@ def test_what_does_not_go_together_is_refused(
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, UserError)
     assert message in str(result.exception)
+    assert not out.exists()
+
+
+def test_a_file_of_another_set_and_a_benchmark_given_twice_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "mix.jsonl"
+    options = ("--tokenizer", folder, "--out", out, "--partial")
+    wrong = {"tulu-3-if": INPUTS["glaive"]}
+    with pytest.raises(UserError, match=r"tulu-3-if: .*glaive\.json .*found .*chat"):
+        mix(*options, inputs=wrong)
+    exam = tmp_path / "exam.jsonl"
+    exam.write_text(json.dumps({"question": "What is it?", "answer": "1"}) + "\n")
+    with pytest.raises(UserError, match="two benchmarks are called exam: give NAME=FILE"):
+        mix(*options, "--against", exam, "--against", exam)
     assert not out.exists()

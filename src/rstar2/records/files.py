@@ -7,7 +7,8 @@ readers leave out and :func:`cut_json_lines` removes.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,47 @@ def atomic_write(path: Path, data: bytes) -> None:
         _sync_folder(path.parent)
     except OSError as error:
         raise _cannot("write", path, error) from error
+
+
+@contextmanager
+def atomic_writer(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Replace a file whole, as :func:`atomic_write`, with bytes that come piece by piece.
+
+    Yields:
+        Writes the next piece. The file is replaced at the end of the block; if the block
+        raises, the old file is untouched and no other is left.
+
+    Raises:
+        RecordError: The folder is missing or cannot be written, or has no space left.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        file = temporary.open("wb")
+    except OSError as error:
+        raise _cannot("write", path, error) from error
+
+    def write(data: bytes) -> None:
+        try:
+            file.write(data)
+        except OSError as error:
+            raise _cannot("write", path, error) from error
+
+    try:
+        yield write
+        try:
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            temporary.replace(path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            raise _cannot("write", path, error) from error
+    except BaseException:
+        with suppress(OSError):  # it is given up, and why is told already
+            file.close()
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def append_json_line(path: Path, row: Mapping[str, Any]) -> None:
@@ -107,7 +149,7 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
 def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}, line {number}: not JSON: {error}") from error
     if not isinstance(row, dict):
         raise RecordError(f"{path}, line {number}: expected a JSON object")

@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+import rstar2
 from rstar2.errors import UserError
 from rstar2.protocol import TokenTemplate
+from rstar2.records import RecordError, deciding_sources
 from rstar2.records.files import read_json_lines
 from rstar2.training.sft_mix import (
     PAPER_MIX,
@@ -30,6 +33,7 @@ from rstar2.training.sft_mix import (
     encode_conversation,
     from_json,
 )
+from rstar2.training.sft_mix import build as building
 from rstar2.training.sft_mix.report import LENGTH_EDGES, histogram_lines, length_bin
 
 DATA = Path(__file__).parents[1] / "data" / "sft_mix"
@@ -41,6 +45,12 @@ FIXTURES = {
     "tulu-3-if": DATA / "tulu.jsonl",
     "nemotron-chat": DATA / "nemotron.jsonl",
 }
+
+
+@pytest.fixture(autouse=True)
+def one_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One module stands for all that decide a mix: to parse them takes half a second a build."""
+    monkeypatch.setattr(building, "deciding_sources", lambda entry: [entry])
 
 
 def source(name: str, target: int, rewriting: Rewriting = Rewriting.NONE) -> SourceSpec:
@@ -181,6 +191,16 @@ def test_prompts_of_a_benchmark_are_left_out(paper: TokenTemplate, tmp_path: Pat
     assert "Tell me of town 3." not in out.read_text()
 
 
+def test_the_problems_of_a_benchmark_are_its_version() -> None:
+    towns = {"towns": ["Tell me of town 3.", "Tell me of town 4."]}
+    one = Decontamination.of(towns)
+    assert one.find("tell me of  town 4.") == "towns/1"
+    assert one.find("What is a town?") is None
+    assert Decontamination.of(towns).name == one.name
+    assert one.name.startswith("towns (")
+    assert Decontamination.of({"towns": ["Tell me of town 5."]}).name != one.name
+
+
 def test_long_conversations_are_replaced_and_never_cut(
     paper: TokenTemplate, tmp_path: Path
 ) -> None:
@@ -288,6 +308,93 @@ def test_inputs_and_sources_must_match(paper: TokenTemplate, tmp_path: Path) -> 
         build_mix(spec, {"a": path, "b": tmp_path / "no"}, tmp_path / "mix.jsonl", paper)
 
 
+def test_a_file_of_another_set_is_refused_before_anything_is_converted(
+    paper: TokenTemplate, tmp_path: Path
+) -> None:
+    other = write_lines(tmp_path / "other.jsonl", [{"question": "?", "answer": 1}] * 12)
+    out, told = tmp_path / "mix.jsonl", []
+    spec = MixSpec(sources=(source("a", 2), source("b", 2)))
+    inputs = {"a": chats(tmp_path / "a.jsonl", 600), "b": other}
+    with pytest.raises(MixError, match=r"^b: .*other\.jsonl .*expected messages; found question, "):
+        build_mix(spec, inputs, out, paper, on_progress=lambda what, *_: told.append(what))
+    assert told == []
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "other.jsonl"]
+
+
+@pytest.mark.parametrize("schema", Format)
+def test_each_set_has_columns_of_its_own(
+    paper: TokenTemplate, tmp_path: Path, schema: Format
+) -> None:
+    one = source("a", 2).model_copy(update={"format": schema})
+    other = write_lines(tmp_path / "other.jsonl", [{"prompt": "?", "system": "", "text": ""}])
+    with pytest.raises(MixError, match=r"a: .*other\.jsonl .* no record has its columns"):
+        build_mix(MixSpec(sources=(one,)), {"a": other}, tmp_path / "mix.jsonl", paper)
+
+
+def test_a_first_record_of_another_kind_is_only_one_refusal(
+    paper: TokenTemplate, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [{"version": 3}, chat("Tell me more.")])
+    report = build_mix(
+        MixSpec(sources=(source("a", 2),)), {"a": path}, tmp_path / "mix.jsonl", paper
+    )
+    assert (report.rows, report.sources[0].refused) == (1, {"bad_field": 1})
+
+
+def test_a_table_without_rows_is_refused(paper: TokenTemplate, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pd.DataFrame([chat("Tell me more.")]).head(0).to_parquet(path)
+    with pytest.raises(MixError, match=r"a: .*a\.parquet holds no records"):
+        build_mix(MixSpec(sources=(source("a", 2),)), {"a": path}, tmp_path / "mix.jsonl", paper)
+
+
+def test_a_set_of_which_nothing_is_kept_is_refused_with_the_reasons(
+    paper: TokenTemplate, tmp_path: Path
+) -> None:
+    records = [{"messages": "a text"}, {"messages": "b"}, chat("Hi?", " ")]
+    path = write_lines(tmp_path / "a.jsonl", records)
+    out = tmp_path / "mix.jsonl"
+    told = (
+        r"a: not one of 3 records is kept: 2 bad_field \(a\.jsonl, line 1: messages: expected "
+        r"list, found str\); 1 empty \(a\.jsonl, line 3: "
+    )
+    with pytest.raises(MixError, match=told):
+        build_mix(MixSpec(sources=(source("a", 2),)), {"a": path}, out, paper)
+    assert not out.exists()
+    assert not (tmp_path / "mix.jsonl.report.json").exists()
+
+
+@pytest.mark.parametrize("name", ["mix.jsonl", "mix.jsonl.report.json", "mix.jsonl.CARD.md"])
+def test_a_folder_in_the_place_of_the_mix_is_refused_first(
+    paper: TokenTemplate, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    inputs = {"a": tmp_path / "absent.jsonl"}
+    with pytest.raises(MixError, match=rf"{name} is a folder"):
+        build_mix(MixSpec(sources=(source("a", 2),)), inputs, tmp_path / "mix.jsonl", paper)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is full")
+@pytest.mark.parametrize(
+    "name", [".mix.jsonl.tmp", ".mix.jsonl.parts/.a.tsv.tmp", ".mix.jsonl.parts/.a.drawn.jsonl.tmp"]
+)
+def test_a_full_disk_is_told_with_the_file_and_the_next_run_goes_on(
+    paper: TokenTemplate, tmp_path: Path, name: str
+) -> None:
+    inputs = {"a": chats(tmp_path / "a.jsonl", 40)}
+    spec = MixSpec(sources=(source("a", 40),))
+    out = tmp_path / "mix.jsonl"
+    temporary = tmp_path / name
+    temporary.parent.mkdir(exist_ok=True)
+    temporary.symlink_to("/dev/full")
+    file = temporary.name.removeprefix(".").removesuffix(".tmp")
+    with pytest.raises(RecordError, match=rf"cannot write .*{file}: No space left"):
+        build_mix(spec, inputs, out, paper)
+    assert not out.exists()
+    assert not temporary.is_symlink()
+    assert build_mix(spec, inputs, out, paper).rows == 40
+
+
 def test_a_folder_is_read_file_by_file(paper: TokenTemplate, tmp_path: Path) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
@@ -324,8 +431,35 @@ def test_a_second_run_finds_the_mix_done_and_a_change_is_noticed(
     assert build_mix(spec, {"a": path}, out, paper).fingerprint != first.fingerprint
 
 
+@pytest.mark.parametrize(
+    "module",
+    ["protocol/template.py", "problems/data/formats.py", "problems/data/contamination.py"],
+)
+def test_other_code_makes_the_mix_anew(
+    paper: TokenTemplate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    original = Path(rstar2.__file__).resolve().parent / module
+    changed = tmp_path / "changed.py"
+    changed.write_bytes(original.read_bytes())
+
+    def with_change(entry: Path) -> list[Path]:
+        return [changed if path == original else path for path in deciding_sources(entry)]
+
+    monkeypatch.setattr(building, "deciding_sources", with_change)
+    inputs = {"a": chats(tmp_path / "a.jsonl", 4)}
+    spec = MixSpec(sources=(source("a", 4),))
+    first = build_mix(spec, inputs, tmp_path / "mix.jsonl", paper)
+    assert build_mix(spec, inputs, tmp_path / "mix.jsonl", paper) == first
+    with changed.open("a") as file:
+        file.write("\nCHANGED = True\n")
+    again = build_mix(spec, inputs, tmp_path / "mix.jsonl", paper)
+    assert again.fingerprint != first.fingerprint
+    assert again.content_hash == first.content_hash
+
+
+@pytest.mark.parametrize("seed", [0, 1])
 def test_an_interrupted_run_goes_on_with_the_sets_it_had(
-    paper: TokenTemplate, tmp_path: Path
+    paper: TokenTemplate, tmp_path: Path, seed: int
 ) -> None:
     class Interrupted(Exception):
         pass
@@ -338,14 +472,15 @@ def test_an_interrupted_run_goes_on_with_the_sets_it_had(
     told: list[str] = []
     inputs = {"a": chats(tmp_path / "a.jsonl", 600), "b": chats(tmp_path / "b.jsonl", 700)}
     spec = MixSpec(sources=(source("a", 300), source("b", 50)))
-    straight = build_mix(spec, inputs, tmp_path / "straight.jsonl", paper)
+    then = spec.model_copy(update={"seed": seed})
+    straight = build_mix(then, inputs, tmp_path / "straight.jsonl", paper)
     out = tmp_path / "mix.jsonl"
     with pytest.raises(Interrupted):
         build_mix(spec, inputs, out, paper, on_progress=interrupt)
     assert not out.exists()
     assert "a: convert" in told
     told.clear()
-    report = build_mix(spec, inputs, out, paper, on_progress=lambda what, *_: told.append(what))
+    report = build_mix(then, inputs, out, paper, on_progress=lambda what, *_: told.append(what))
     assert report == straight
     assert "a: convert" not in told
     assert "b: convert" in told

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,12 +101,62 @@ def test_the_instructions_and_the_key_are_sent(
     assert "secret" not in (tmp_path / "cache.jsonl").read_text()
 
 
-def test_a_missing_key_is_said_before_anything_is_sent(
+@pytest.mark.parametrize("value", [None, "", " "])
+def test_without_a_key_none_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    sent: list[bool] = []
+
+    async def look(request: web.Request) -> web.StreamResponse:
+        sent.append("Authorization" in request.headers)
+        return completion("x")
+
+    monkeypatch.delenv("MIX_TEST_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("MIX_TEST_KEY", value)
+    rewrite(look, tmp_path / "cache.jsonl", TASKS[:1], key_variable="MIX_TEST_KEY")
+    assert sent == [False]
+
+
+def test_an_endpoint_that_wants_a_key_is_told_with_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def refuse(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=401, text="who are you")
+
     monkeypatch.delenv("MIX_TEST_KEY", raising=False)
-    with pytest.raises(RewriteError, match="MIX_TEST_KEY is not set"):
-        OpenAIRewriter("http://x/v1", "m", tmp_path / "c.jsonl", key_variable="MIX_TEST_KEY")
+    with pytest.raises(RewriteError, match=r"MIX_TEST_KEY is not set\): HTTP 401: who are you"):
+        rewrite(refuse, tmp_path / "cache.jsonl", TASKS[:1], key_variable="MIX_TEST_KEY")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "foo",
+        "",
+        "localhost:8000/v1",
+        "ftp://x/v1",
+        "http://",
+        "http://x:y/v1",
+        "http://[",
+        "http://x:0/v1",
+        "http://x /v1",
+    ],
+)
+def test_what_is_no_address_is_refused_before_anything_is_sent(
+    tmp_path: Path, address: str
+) -> None:
+    with pytest.raises(RewriteError, match="is no address of an endpoint: give one as https://"):
+        OpenAIRewriter(address, "m", tmp_path / "c.jsonl", key_variable=None)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 70, r"a\b"])
+def test_an_address_that_the_client_cannot_use_is_tried_once(tmp_path: Path, host: str) -> None:
+    rewriter = OpenAIRewriter(
+        f"http://{host}/v1", "m", tmp_path / "c.jsonl", key_variable=None, tries=2, wait=100.0
+    )
+    with pytest.raises(RewriteError, match=rf"{re.escape(host)}/v1/chat/completions is no address"):
+        asyncio.run(asyncio.wait_for(rewriter.rewrite(TASKS[:1], ignore), 10))
 
 
 def test_no_more_requests_at_once_than_allowed(tmp_path: Path) -> None:
@@ -175,13 +226,49 @@ def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
         asyncio.run(rewriter.rewrite(TASKS[:1], ignore))
 
 
-@pytest.mark.parametrize("body", ["<html>", "[]", '{"choices": []}', '{"choices": [{}]}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<html>",
+        "[]",
+        "[" * 100_000,
+        '{"choices": []}',
+        '{"choices": [{}]}',
+        '{"choices": [{"message": {}}]}',
+        '{"choices": [{"message": {"content": ["x"]}}]}',
+        '{"choices": [{"message": {"content": {"text": "x"}}}]}',
+        '{"choices": [{"message": {"content": "x"}}], "usage": [1]}',
+        '{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": "many"}}',
+    ],
+)
 def test_an_answer_of_another_kind_is_shown(tmp_path: Path, body: str) -> None:
     async def other(request: web.Request) -> web.StreamResponse:
         return web.Response(text=body)
 
     with pytest.raises(RewriteError, match="gave no chat completion"):
         rewrite(other, tmp_path / "cache.jsonl", TASKS[:1])
+
+
+@pytest.mark.parametrize(
+    "usage", [None, {}, {"prompt_tokens": None, "completion_tokens": None, "cost": None}]
+)
+def test_an_endpoint_that_does_not_count_counts_nothing(
+    tmp_path: Path, usage: dict[str, None] | None
+) -> None:
+    async def uncounted(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"choices": [{"message": {"content": "x"}}], "usage": usage})
+
+    done, used = rewrite(uncounted, tmp_path / "cache.jsonl", TASKS[:1])
+    assert done == (Rewrite(RewriteStatus.OK, "x"),)
+    assert used == Usage(requests=1)
+
+
+def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
+    async def half(_: web.Request) -> web.StreamResponse:
+        return completion("a\ud83d")
+
+    done, _ = rewrite(half, tmp_path / "cache.jsonl", TASKS[:1])
+    assert done[0].text == "a?"
 
 
 def test_no_text_and_a_cut_text_are_outcomes(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ The mix of the paper (section 4.1): function calling, instruction following and 
 no mathematics, so that it teaches format and not solving.
 """
 
-from rstar2.training.sft_mix.build import build_mix
-from rstar2.training.sft_mix.candidates import Decontamination, convert
+from rstar2.training.sft_mix.build import build_mix, check_out
+from rstar2.training.sft_mix.candidates import convert
+from rstar2.training.sft_mix.decontamination import Decontamination
 from rstar2.training.sft_mix.drawing import OnProgress
 from rstar2.training.sft_mix.messages import (
     Call,
@@ -48,6 +49,7 @@ __all__ = [
     "SourceSpec",
     "Usage",
     "build_mix",
+    "check_out",
     "convert",
     "encode_conversation",
     "from_json",

@@ -11,7 +11,6 @@ the sets that were converted and the texts that were rewritten.
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,9 +18,12 @@ from pathlib import Path
 
 from rstar2.problems.data.formats import record_files
 from rstar2.protocol import PAPER, TokenTemplate
-from rstar2.records.files import atomic_write, make_folder
-from rstar2.training.sft_mix.candidates import Decontamination, Tally, collect_candidates
+from rstar2.records import deciding_sources, run_id
+from rstar2.records.files import atomic_write, atomic_writer, make_folder
+from rstar2.training.sft_mix.candidates import Tally, collect_candidates
 from rstar2.training.sft_mix.card import mix_card
+from rstar2.training.sft_mix.columns import check_columns
+from rstar2.training.sft_mix.decontamination import Decontamination
 from rstar2.training.sft_mix.drawing import Drawing, Drawn, OnProgress, draw
 from rstar2.training.sft_mix.report import MixReport, SourceReport
 from rstar2.training.sft_mix.rewriting import Rewriter, Usage
@@ -52,16 +54,21 @@ def build_mix(
         on_progress: Told what goes on.
 
     Raises:
-        MixError: Inputs and sources do not match.
+        MixError: Inputs and sources do not match, a file is of another set, a set has no
+            conversation that is fit, or ``out`` is a folder.
         SourceError: A file cannot be read, or a record is malformed.
+        RecordError: The folder of ``out`` cannot be written.
         RewriteError: The endpoint of an ``OpenAIRewriter`` failed.
     """
+    check_out(out)
     files = _hashed_inputs(spec, inputs)
-    code = _code_hash()
+    code = run_id("", {}, deciding_sources(Path(__file__)))
     mark = _fingerprint(spec, files, code, template, rewriter, decontamination)
     done = _finished(out, mark)
     if done is not None:
         return done
+    for source in spec.sources:
+        check_columns(source.name, files[source.name], source.format)
     parts = out.with_name(f".{out.name}.parts")
     make_folder(parts)
     tell = on_progress or _silent
@@ -87,10 +94,21 @@ def build_mix(
         usage=rewriter.usage if rewriter else Usage(),
         sources=tuple(reports),
     )
-    atomic_write(out.with_name(f"{out.name}.CARD.md"), mix_card(report).encode())
+    atomic_write(_card_path(out), mix_card(report).encode())
     atomic_write(_report_path(out), report.model_dump_json(indent=1).encode())
     shutil.rmtree(parts)
     return report
+
+
+def check_out(out: Path) -> None:
+    """Make sure that no folder stands where a mix and what goes with it are written.
+
+    Raises:
+        MixError: One does.
+    """
+    for place in (Path, _report_path, _card_path):
+        if place(out).is_dir():
+            raise MixError(f"{place(out)} is a folder; give the name of a file to write")
 
 
 def _hashed_inputs(spec: MixSpec, inputs: Mapping[str, Path]) -> dict[str, dict[Path, str]]:
@@ -110,14 +128,6 @@ def _file_hash(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise MixError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _code_hash() -> str:
-    """Hash of this package's modules: another rule may give another mix."""
-    digest = hashlib.sha256()
-    for module in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(module.read_bytes())
-    return digest.hexdigest()
 
 
 def _fingerprint(
@@ -142,6 +152,10 @@ def _fingerprint(
 
 def _report_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.report.json")
+
+
+def _card_path(out: Path) -> Path:
+    return out.with_name(f"{out.name}.CARD.md")
 
 
 def _finished(out: Path, mark: str) -> MixReport | None:
@@ -181,19 +195,15 @@ def _source_report(
 def _write(out: Path, drawn: Sequence[Drawn]) -> str:
     """Write all lines in the order of their ranks; returns the hash of the file."""
     digest = hashlib.sha256()
-    temporary = out.with_name(f".{out.name}.tmp")
     ranked = sorted((rank, place) for place, one in enumerate(drawn) for rank in one.places)
     with ExitStack() as stack:
         files = [stack.enter_context(one.path.open("rb")) for one in drawn]
-        merged = stack.enter_context(temporary.open("wb"))
+        write = stack.enter_context(atomic_writer(out))
         for rank, place in ranked:
             files[place].seek(drawn[place].places[rank])
             line = files[place].readline()
-            merged.write(line)
+            write(line)
             digest.update(line)
-        merged.flush()
-        os.fsync(merged.fileno())
-    temporary.replace(out)
     return digest.hexdigest()
 
 

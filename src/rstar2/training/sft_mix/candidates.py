@@ -1,12 +1,11 @@
 """First stage of a mix: every record of a set becomes a candidate or is refused.
 
-The candidates of a set are kept in a file, so that a run that was interrupted, or one with
-another seed or target, does not convert them again.
+The candidates of a set are kept in a file until the mix is done, so that a run that was
+interrupted goes on without converting them again, with another seed or target too.
 """
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from rstar2.problems.data.formats import read_records
-from rstar2.records.files import atomic_write
+from rstar2.records.files import atomic_write, atomic_writer
 from rstar2.training.sft_mix.apigen import convert_apigen
 from rstar2.training.sft_mix.chat import convert_nemotron, convert_tulu
 from rstar2.training.sft_mix.checks import find_maths
+from rstar2.training.sft_mix.decontamination import Decontamination
 from rstar2.training.sft_mix.glaive import convert_glaive
 from rstar2.training.sft_mix.magicoder import convert_magicoder
 from rstar2.training.sft_mix.messages import (
@@ -46,19 +46,6 @@ CONVERTERS: Mapping[Format, Callable[[Mapping[str, Any]], Conversation]] = {
     Format.TULU: convert_tulu,
     Format.NEMOTRON: convert_nemotron,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Decontamination:
-    """Says which prompts are in a benchmark.
-
-    Attributes:
-        name: Names the benchmarks and their version; part of the mix's fingerprint.
-        find: Gives the name of the benchmark's item that a prompt is, or None.
-    """
-
-    name: str
-    find: Callable[[str], str | None]
 
 
 class Tally(BaseModel):
@@ -147,6 +134,7 @@ def collect_candidates(
 
     Raises:
         SourceError: A file cannot be read, or a record is malformed.
+        RecordError: ``part`` cannot be written.
     """
     against = decontamination.name if decontamination else ""
     decides = [schema.value, list(files.values()), against, code]
@@ -157,19 +145,15 @@ def collect_candidates(
         if known["key"] == key:
             return Tally.model_validate(known)
     tally = Tally(key=key)
-    temporary = part.with_name(f".{part.name}.tmp")
-    with temporary.open("wb") as out:
+    counts.unlink(missing_ok=True)  # before the candidates change that it counts
+    with atomic_writer(part) as write:
         for file in files:
             for place, record in read_records(file):
                 line = _line(record, schema, f"{file.name}, {place}", decontamination, tally)
                 if line is not None:
-                    out.write(line)
+                    write(line)
                 if tally.read % _EVERY == 0:
                     on_progress(tally.read)
-        out.flush()
-        os.fsync(out.fileno())
-    counts.unlink(missing_ok=True)
-    temporary.replace(part)
     atomic_write(counts, tally.model_dump_json().encode())
     return tally
 

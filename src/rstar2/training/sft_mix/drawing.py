@@ -3,27 +3,26 @@
 import asyncio
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from rstar2.protocol import TokenTemplate
+from rstar2.records.files import atomic_writer
 from rstar2.training.sft_mix.candidates import (
     Candidate,
-    Decontamination,
     Tally,
     prompt_key,
     read_candidates,
     read_conversation,
     screen,
 )
+from rstar2.training.sft_mix.decontamination import Decontamination
 from rstar2.training.sft_mix.messages import Conversation, Refusal, Refused, conversation, to_json
 from rstar2.training.sft_mix.rendering import encode_conversation
 from rstar2.training.sft_mix.report import LENGTH_EDGES, length_bin
 from rstar2.training.sft_mix.rewriting import Rewriter, RewriteStatus, rewrite_task, rewritten
-from rstar2.training.sft_mix.spec import Rewriting, SourceSpec
+from rstar2.training.sft_mix.spec import MixError, Rewriting, SourceSpec
 
 OnProgress = Callable[[str, int, int], None]
 """``on_progress(what, done, total)``, now and then; ``total`` is 0 where it is not known."""
@@ -65,6 +64,7 @@ class Drawn:
     Attributes:
         path: File of the drawn lines.
         places: Where the line of each rank begins in it, in bytes.
+        size: Bytes of the file.
         tokens: Tokens of all lines.
         model_tokens: Those with a loss.
         rewritten: Lines of which a text was rewritten.
@@ -74,6 +74,7 @@ class Drawn:
 
     path: Path
     places: dict[str, int] = field(default_factory=dict)
+    size: int = 0
     tokens: int = 0
     model_tokens: int = 0
     rewritten: int = 0
@@ -91,22 +92,34 @@ def draw(source: SourceSpec, part: Path, tally: Tally, drawing: Drawing) -> Draw
         drawing: What all sets share.
 
     Raises:
+        MixError: Not one conversation of the set is fit.
+        RecordError: The lines cannot be written.
         RewriteError: The endpoint of an ``OpenAIRewriter`` failed.
     """
     fit = _distinct(part, tally, drawing)
     drawn, at = Drawn(part.with_suffix(".drawn.jsonl")), 0
-    with drawn.path.open("wb") as out:
+    with atomic_writer(drawn.path) as write:
         while len(drawn.places) < source.target and at < len(fit):
             batch = fit[at : at + source.target - len(drawn.places)]
             at += len(batch)
             for candidate, one, changed in _final(source, part, batch, tally, drawing):
-                _add(drawn, out, source, candidate, one, changed, tally, drawing)
+                _add(drawn, write, source, candidate, one, changed, tally, drawing)
                 if len(drawn.places) % _EVERY == 0:
                     drawing.on_progress(f"{source.name}: draw", len(drawn.places), source.target)
-        out.flush()
-        os.fsync(out.fileno())
+    if not drawn.places:
+        raise MixError(f"{source.name}: not one of {tally.read} records is kept: {_why(tally)}")
     drawn.unused = len(fit) - at
     return drawn
+
+
+def _why(tally: Tally) -> str:
+    """The commonest refusals of a set, each with the first record that it met."""
+    told = []
+    for reason, count in tally.refused.most_common(3):
+        first = tally.samples[reason][0]
+        where = ": ".join(filter(None, (first.record, " ".join(first.detail.split()))))
+        told.append(f"{count} {reason} ({where})")
+    return "; ".join(told)
 
 
 def _distinct(part: Path, tally: Tally, drawing: Drawing) -> list[Candidate]:
@@ -157,7 +170,7 @@ def _final(
 
 def _add(
     drawn: Drawn,
-    out: BinaryIO,
+    write: Callable[[bytes], None],
     source: SourceSpec,
     candidate: Candidate,
     one: Conversation,
@@ -180,8 +193,9 @@ def _add(
         **to_json(one),
     }
     line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
-    drawn.places[_rank(drawing.seed, candidate)] = out.tell()
-    out.write(line)
+    drawn.places[_rank(drawing.seed, candidate)] = drawn.size
+    write(line)
+    drawn.size += len(line)
     drawn.tokens += length
     drawn.model_tokens += model_tokens
     drawn.rewritten += changed

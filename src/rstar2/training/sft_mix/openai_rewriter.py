@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+from urllib.parse import urlsplit
 
 import aiohttp
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from rstar2.errors import UserError
 from rstar2.records.files import append_json_line, cut_json_lines, read_json_lines
@@ -23,6 +25,36 @@ class RewriteError(UserError):
     """The endpoint cannot be used; the message says which and why."""
 
 
+def _or_nothing(kind: type) -> BeforeValidator:
+    """Takes null for the empty value of a type, as some servers mean it."""
+    return BeforeValidator(lambda value: kind() if value is None else value)
+
+
+_Text = Annotated[str, _or_nothing(str)]
+_Count = Annotated[int, _or_nothing(int)]
+
+
+class _Message(BaseModel):
+    content: _Text
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Tokens(BaseModel):
+    prompt_tokens: _Count = 0
+    completion_tokens: _Count = 0
+
+
+class _Completion(BaseModel):
+    """What is read of a chat completion."""
+
+    choices: list[_Choice] = Field(min_length=1)
+    usage: Annotated[_Tokens, _or_nothing(_Tokens)] = _Tokens()
+
+
 class OpenAIRewriter:
     """Sends tasks to ``{base_url}/chat/completions``, many at once; outcomes are kept in a file.
 
@@ -34,14 +66,15 @@ class OpenAIRewriter:
         base_url: As ``https://host/v1``.
         model: The model's name there.
         cache: JSON lines file of outcomes; made if missing.
-        key_variable: Environment variable that holds the API key; None sends no key.
+        key_variable: Environment variable that holds the API key. If it is None, not set or
+            empty, no key is sent: a server of one's own needs none.
         concurrency: Requests at once.
         tries: Times that a task is sent before the run stops.
         wait: Seconds before the second try.
         timeout: Seconds for one request.
 
     Raises:
-        RewriteError: The variable of the key is not set.
+        RewriteError: ``base_url`` is no address of a web server.
     """
 
     def __init__(
@@ -61,12 +94,11 @@ class OpenAIRewriter:
         self.model = model
         self.usage = Usage()
         self._url = f"{base_url.rstrip('/')}/chat/completions"
-        self._headers = {}
-        if key_variable is not None:
-            key = os.environ.get(key_variable)
-            if not key:
-                raise RewriteError(f"{key_variable} is not set: it must hold the API key")
-            self._headers["Authorization"] = f"Bearer {key}"
+        _check_address(base_url)
+        key = os.environ.get(key_variable, "").strip() if key_variable else ""
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        unset = key_variable is not None and not key
+        self._keyless = f" (no key was sent: {key_variable} is not set)" if unset else ""
         self._cache = cache
         self._concurrency, self._tries, self._wait = concurrency, tries, wait
         self._timeout = aiohttp.ClientTimeout(total=timeout)
@@ -135,8 +167,12 @@ class OpenAIRewriter:
                         return self._read(text)
                     trouble = f"HTTP {answer.status}: {text[:300]}"
                     if answer.status != _BUSY and answer.status < 500:
-                        raise RewriteError(f"{self._url} refused a request: {trouble}")
+                        raise RewriteError(
+                            f"{self._url} refused a request{self._keyless}: {trouble}"
+                        )
                     wait = _retry_after(answer.headers, wait)
+            except (aiohttp.InvalidURL, UnicodeError) as error:  # the latter of the host's name
+                raise RewriteError(f"{self._url} is no address that can be asked") from error
             except (aiohttp.ClientError, TimeoutError) as error:
                 trouble = f"{type(error).__name__}: {error}"
             if number + 1 < self._tries:
@@ -148,22 +184,39 @@ class OpenAIRewriter:
 
     def _read(self, body: str) -> Rewrite:
         try:
-            answer: Any = json.loads(body)
-            choice = answer["choices"][0]
-            text, end = choice["message"]["content"] or "", choice.get("finish_reason")
-            counts = answer.get("usage") or {}
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise RewriteError(f"{self._url} gave no chat completion: {body[:300]}") from error
+            answer = _Completion.model_validate(json.loads(body))
+        except (ValueError, RecursionError) as error:
+            why = f"{_first_fault(error)}: " if isinstance(error, ValidationError) else ""
+            raise RewriteError(f"{self._url} gave no chat completion: {why}{body[:300]}") from error
+        choice = answer.choices[0]
         self.usage = replace(
             self.usage,
             requests=self.usage.requests + 1,
-            prompt_tokens=self.usage.prompt_tokens + counts.get("prompt_tokens", 0),
-            completion_tokens=self.usage.completion_tokens + counts.get("completion_tokens", 0),
+            prompt_tokens=self.usage.prompt_tokens + answer.usage.prompt_tokens,
+            completion_tokens=self.usage.completion_tokens + answer.usage.completion_tokens,
         )
-        if end == "length":
+        if choice.finish_reason == "length":
             return Rewrite(RewriteStatus.CUT)
-        text = text.encode(errors="replace").decode()  # half a surrogate pair cannot be kept
+        text = choice.message.content.encode(
+            errors="replace"
+        ).decode()  # half a surrogate pair cannot be kept
         return Rewrite(RewriteStatus.OK, text) if text.strip() else Rewrite(RewriteStatus.EMPTY)
+
+
+def _check_address(base_url: str) -> None:
+    try:
+        parts = urlsplit(base_url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname)
+        whole = whole and parts.port != 0 and not any(map(str.isspace, base_url))
+    except ValueError:  # of brackets or of the port
+        whole = False
+    if not whole:
+        raise RewriteError(f"{base_url} is no address of an endpoint: give one as https://host/v1")
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _retry_after(headers: Mapping[str, str], wait: float) -> float:
