@@ -219,9 +219,11 @@ def _cost() -> dict[str, float]:
 def _without_folders(arguments: list[str]) -> list[str]:
     """The command as a card may show it: files by name, without the folders of this machine."""
 
+    from rstar2.problems.data.formats import shown_name
+
     def shown(argument: str) -> str:
         head, equals, file = argument.rpartition("=")
-        return f"{head}{equals}{Path(file).name}" if "/" in file else argument
+        return f"{head}{equals}{shown_name(Path(file).name)}" if "/" in file else argument
 
     return [shown(argument) for argument in arguments]
 

@@ -161,7 +161,10 @@ def _as_build(report: PoolReport, command: str) -> Build:
 def _named_once(rows: Sequence[Row]) -> tuple[Row, ...]:
     name, count = Counter(row.name for row in rows).most_common(1)[0] if rows else ("", 1)
     if count > 1:
-        raise PoolError(f"{count} rows are called {name}: was one source given twice?")
+        raise PoolError(
+            f"{count} rows are called {name}: was one source given twice? "
+            "NAME=FILE gives a file another name"
+        )
     return tuple(rows)
 
 

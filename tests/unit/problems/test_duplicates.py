@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rstar2.problems.data import duplicates
 from rstar2.problems.data.duplicates import drop_duplicates, drop_near_duplicates
 from rstar2.problems.data.rows import DropReason, Outcome, Row
 from rstar2.problems.data.text import jaccard, numbers, text_key, trigrams, words
@@ -73,9 +74,32 @@ def test_jaccard_counts_trigrams_of_words() -> None:
     assert jaccard(trigrams(words("a b")), trigrams(words("a b"))) == 0.0
 
 
-def test_numbers_are_a_multiset_of_digits_and_numerals() -> None:
-    assert numbers("2 of 12 and two") == ("12", "2", "two")
+def test_numbers_are_digits_with_their_point_and_numerals_in_order() -> None:
+    assert numbers("2 of 12 and half") == ("2", "12", "half")
+    assert numbers("1.5 and .5, then 15.") == ("1.5", ".5", "15")
     assert numbers("mod 7") != numbers("mod 11")
+    assert numbers("1, 234") == ("1", "234")
+    assert numbers("C(11,1)") != numbers("C(1,11)")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("$1,234$", "1234"),
+        ("$1{,}234$", "1234"),
+        (r"$1\,234\,567$", "1234567"),
+        (r"$1,\!234$", "1234"),
+        ("$10, 000$", "10000"),
+        ("1 2 3 4 5 6", "123456"),
+        (r"$\frac12$", r"$\dfrac{1}{2}$"),
+        (r"$\binom52$", r"$\binom{5}{2}$"),
+        ("１２", "12"),
+        ("six", "6"),
+        ("1~2~3~4", "1 2 3 4"),
+    ],
+)
+def test_numbers_in_another_style_are_equal(one: str, other: str) -> None:
+    assert numbers(one) == numbers(other)
 
 
 # --- exact copies --------------------------------------------------------------------------
@@ -107,6 +131,31 @@ def test_a_sign_does_not_hide_a_conflict_of_true_copies() -> None:
     assert kept(drop_duplicates(rows(*texts), quiet)) == ["2"]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("What is 1.5 times 4?", "6"), ("What is 15 times 4?", "60")),
+        (("Find the gcd of (12, 3).", "3"), ("Find the gcd of (1, 23).", "1")),
+        (("Evaluate $C(11,1)$.", "11"), ("Evaluate $C(1,11)$.", "0")),
+        (("Find the gcd of (11, 2).", "1"), ("Find the gcd of (1, 12).", "1")),
+    ],
+)
+def test_one_key_of_other_numbers_is_two_problems(
+    one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    assert text_key(one[0]) == text_key(other[0])
+    outcome = drop_duplicates(rows(one, other, other), quiet)
+    assert kept(outcome) == ["0", "1"]
+    assert len(outcome.doubts) == (2 if one[1] != other[1] else 0)
+
+
+def test_copies_whose_digits_are_set_apart_are_copies() -> None:
+    texts = "What is 10000 plus 7?", "What is 10,000 plus 7?", "What is 1 0 0 0 0 plus 7?"
+    assert kept(drop_duplicates(rows(*((text, "9") for text in texts)), quiet)) == ["0"]
+    other = [(text, str(label)) for label, text in enumerate(texts)]
+    assert kept(drop_duplicates(rows(*other), quiet)) == []
+
+
 # --- near copies ---------------------------------------------------------------------------
 
 
@@ -124,6 +173,12 @@ def test_a_near_copy_with_another_label_is_a_conflict() -> None:
 
 def test_a_changed_number_makes_another_problem() -> None:
     outcome = drop_near_duplicates(rows((long(30), "9"), (long(50), "8")), quiet)
+    assert kept(outcome) == ["0", "1"]
+    assert not outcome.doubts
+
+
+def test_a_changed_number_makes_another_problem_with_one_label_too() -> None:
+    outcome = drop_near_duplicates(rows((long(30), "9"), (long(50), "9")), quiet)
     assert kept(outcome) == ["0", "1"]
     assert not outcome.doubts
 
@@ -146,6 +201,42 @@ def test_nothing_and_texts_of_two_words_are_fine() -> None:
     assert drop_near_duplicates([], quiet) == Outcome(())
     assert drop_duplicates([], quiet) == Outcome(())
     assert kept(drop_near_duplicates(rows(("Find x", "1"), ("Find x", "2")), quiet)) == ["0", "1"]
+
+
+# --- templated rows ------------------------------------------------------------------------
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, function: str) -> list[None]:
+    """One entry for each call of a function that the step makes."""
+    calls: list[None] = []
+    real = getattr(duplicates, function)
+
+    def counting(*given: object) -> object:
+        calls.append(None)
+        return real(*given)
+
+    monkeypatch.setattr(duplicates, function, counting)
+    return calls
+
+
+@pytest.mark.parametrize("change", ["number", "word"])
+@pytest.mark.parametrize("labels", [1, 2_000])
+def test_the_work_on_templated_rows_grows_with_their_number(
+    monkeypatch: pytest.MonkeyPatch, change: str, labels: int
+) -> None:
+    def text(number: int) -> str:
+        if change == "number":
+            return long(number)
+        name = "".join(chr(ord("a") + int(digit)) for digit in f"{number:04}")
+        return long(needs=f"plants for {name}")
+
+    pool = rows(*((text(number), str(number % labels)) for number in range(2_000)))
+    compared, read = counted(monkeypatch, "jaccard"), counted(monkeypatch, "trigrams")
+    outcome = drop_near_duplicates(pool, quiet)
+    assert len(compared) <= 2 * len(pool)
+    assert len(read) <= len(pool)
+    alike = change == "word" and labels == 1
+    assert len(outcome.kept) == (1 if alike else len(pool))
 
 
 # --- invariants ----------------------------------------------------------------------------

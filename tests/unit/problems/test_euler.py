@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from aiohttp import web
@@ -25,6 +26,7 @@ class Site:
     address: str = ""
     texts: dict[int, str] = field(default_factory=dict)
     status: int = 200
+    cut: Literal["", "length", "chunks", "status line"] = ""
     asked: list[int] = field(default_factory=list)
     agents: set[str] = field(default_factory=set)
 
@@ -35,7 +37,23 @@ class Site:
         if self.status != 200:
             return web.Response(status=self.status)
         text = self.texts.get(number, "Data for that problem cannot be found")
+        if self.cut and number == 3:
+            return self.broken_off(request, text)
         return web.Response(body=text.encode("utf-8", "surrogateescape"))
+
+    def broken_off(self, request: web.Request, text: str) -> web.Response:
+        """Send the first half of an answer and close the connection."""
+        half = text[: len(text) // 2].encode()
+        start = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
+        data = {
+            "length": start + b"Content-Length: %d\r\n\r\n" % len(text) + half,
+            "chunks": start + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(text) + half,
+            "status line": b"hello\r\n\r\n",
+        }
+        assert request.transport
+        request.transport.write(data[self.cut])
+        request.transport.close()
+        return web.Response()
 
 
 @pytest.fixture
@@ -189,6 +207,27 @@ def test_a_site_that_refuses_is_not_asked_again(tmp_path: Path, site: Site) -> N
     with pytest.raises(SourceError, match=r"answered 429 .* run the command again later"):
         fetch_euler(ANSWERS, tmp_path, download=True, site=site.address, pause=0)
     assert site.asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("cut", "words"),
+    [
+        ("length", r"minimal=3 was cut off: 10 of 20 bytes came; .* run the command again"),
+        ("chunks", r"cannot reach .*minimal=3 .* run the command again"),
+        ("status line", r"cannot reach .*minimal=3 .* run the command again"),
+    ],
+)
+def test_half_of_a_text_is_not_kept(
+    tmp_path: Path, site: Site, cut: Literal["length", "chunks", "status line"], words: str
+) -> None:
+    site.texts = dict.fromkeys((1, 3, 5, 7), "<p>Why is it so?</p>")
+    site.cut = cut
+    with pytest.raises(SourceError, match=words):
+        fetch_euler(ANSWERS, tmp_path, download=True, site=site.address, pause=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["0001.html"]
+    site.cut = ""
+    again = fetch_euler(ANSWERS, tmp_path, download=True, site=site.address, pause=0)
+    assert {problem.question for problem in again.problems} == {"Why is it so?"}
 
 
 def test_without_a_network_the_message_says_so(tmp_path: Path) -> None:

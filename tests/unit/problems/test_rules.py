@@ -127,6 +127,9 @@ def test_drawing_code_is_blanked_and_the_text_between_stays() -> None:
         ("1{,}234", "1234"),
         ("12.00", "12"),
         ("$42$", "42"),
+        ("${42}$", "42"),
+        ("－１，２３４", "-1234"),
+        ("1\u202f234", "1234"),
         ("9" * 39, "9" * 39),
     ],
 )
@@ -157,6 +160,13 @@ def test_a_literal_label_becomes_a_decimal_integer(gold: str, value: str) -> Non
         "(B) 42",
         "1,23",
         "12:30",
+        "10²",
+        "2³",
+        "4₂",
+        "①",
+        "{42}{3}",
+        "{4}2",
+        "4{2}",
     ],
 )
 def test_a_label_that_is_no_literal_is_dropped_not_cut(gold: str) -> None:
@@ -166,6 +176,8 @@ def test_a_label_that_is_no_literal_is_dropped_not_cut(gold: str) -> None:
 def test_a_label_of_forty_digits_is_too_large() -> None:
     assert reason("integer labels", ASK, "1" + "0" * 39) is DropReason.HUGE_GOLD
     assert reason("integer labels", ASK, "-1" + "0" * 39) is DropReason.HUGE_GOLD
+    assert reason("integer labels", ASK, "9" * 6_000) is DropReason.HUGE_GOLD
+    assert reason("integer labels", ASK, "0" * 60 + "7") is None
 
 
 @given(st.integers(-(10**39) + 1, 10**39 - 1))
@@ -174,11 +186,18 @@ def test_every_integer_of_fewer_than_forty_digits_is_a_label(value: int) -> None
     assert row.gold == str(value)
 
 
-def test_a_majority_label_needs_a_known_agreement() -> None:
-    assert reason("label source", ASK, label_from="majority") is DropReason.LABEL_SOURCE
-    assert reason("label source", ASK, label_from="majority", pass_rate_72b_tir="0.5") is None
-    assert reason("label source", ASK, label_from="extracted") is None
-    assert reason("label source", ASK) is None
+def test_a_majority_label_needs_two_solutions_whatever_the_pass_rate() -> None:
+    def judged(**notes: str) -> DropReason | None:
+        return reason("label source", ASK, **notes)
+
+    assert judged(label_from="majority") is DropReason.LABEL_SOURCE
+    assert judged(label_from="majority", agreeing="1") is DropReason.LABEL_SOURCE
+    rated = judged(label_from="majority", agreeing="1", pass_rate_72b_tir="0.9")
+    assert rated is DropReason.LABEL_SOURCE
+    assert judged(label_from="majority", agreeing="2") is None
+    assert judged(label_from="majority", agreeing="12", pass_rate_72b_tir="0.0") is None
+    assert judged(label_from="extracted", agreeing="1") is None
+    assert judged() is None
 
 
 # --- language and length -------------------------------------------------------------------
@@ -229,6 +248,8 @@ def test_a_text_that_asks_nothing_is_a_doubt() -> None:
         "**(A) 16**  **(B) 17**  **(C) 19**",
         "\nA) 1\nB) 2\nC) 3\nD) 4",
         "\n- A. one\n- B. two\n- C. three",
+        "A) 51 B) 57 C) 61 D) 91",
+        r"A) $2$; B) $f(2)$; C) $\frac{1}{2}$; D) none of these",
     ],
 )
 def test_options_make_a_multiple_choice(options: str) -> None:
@@ -242,10 +263,26 @@ def test_options_make_a_multiple_choice(options: str) -> None:
         "Guess A, get an A. Guess B, get a B. Guess C, get a C. How many?",
         'Find $AC$. [asy] label("A", (A), N); label("B", (B), S); label("C", (C), E); [/asy]',
         "Points (A), (B) and no third: find the distance.",
+        "Points (A) and (B) and (C) are on a line. Find AB.",
+        "Points (A), (B), and (C) are on a line. Find AB.",
+        "Weigh 3 (the nuts in A) 4 (those in B) 5 (those in C) 6 (those in D): how many?",
     ],
 )
 def test_letters_alone_are_no_options(question: str) -> None:
     assert reason("choice", question) is None
+
+
+@pytest.mark.parametrize(
+    "options", ["(a) 1 (b) 2 (c) 3 (d) 4", r"a) $\frac{1}{2}$ b) $-2$ c) $3\pi$ d) 4"]
+)
+def test_values_in_small_letters_may_be_options(options: str) -> None:
+    assert reason("choice", f"What is the sum? {options}") is None
+    assert doubt("choice", f"What is the sum? {options}")
+
+
+def test_parts_in_small_letters_are_no_options() -> None:
+    assert doubt("choice", "Find (a) the sum (b) the product (c) the mean (d) the mode.") is None
+    assert doubt("choice", "Let f(a) 1, f(b) 2, f(c) 3 and f(d) 4 be the values. Find f.") is None
 
 
 def test_two_parts_that_both_ask_are_several_questions() -> None:
@@ -300,8 +337,18 @@ def test_a_problem_that_needs_no_picture_stays(question: str) -> None:
     assert doubt("figure", question) is None
 
 
-def test_as_shown_alone_is_a_doubt() -> None:
-    assert doubt("figure", "Two strips overlap at 30 degrees as shown. Find the area.")
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Two strips overlap at 30 degrees as shown. Find the area.",
+        "See Figure 3. Find the area of the shaded region.",
+        "As in Fig. 2, a square is cut in four. Find the area of a piece.",
+    ],
+)
+def test_as_shown_or_a_number_of_a_figure_alone_is_a_doubt(question: str) -> None:
+    assert reason("figure", question) is None
+    assert doubt("figure", question)
+    assert doubt("figure", f"{question} [asy]draw((0,0)--(3,4)); [/asy]") is None
 
 
 def test_the_label_after_the_question_is_an_answer_shown() -> None:
@@ -316,6 +363,7 @@ def test_the_label_after_the_question_is_an_answer_shown() -> None:
 
 PIECES = st.sampled_from(
     [ASK, "Prove that", "(A) 1 (B) 2 (C) 3", "in the figure below", "(a) find", "(b) find", "素数",
+     "A) 1 B) 2 C) 3 D) 4", "(a) 1 (b) 2 (c) 3 (d) 4", "Fig. 2",
      "find all", "7", "?", "as shown", "[asy]", "[/asy]", "\x0crac", "\\boxed{}", "Answer:", " "]
 )  # fmt: skip
 ROWS = st.lists(
@@ -348,7 +396,9 @@ def test_every_row_is_kept_or_dropped_once_in_order_and_again_the_same(rows: lis
         rows = list(outcome.kept)
 
 
-@pytest.mark.parametrize("piece", ["(A) (B) ", "![", "a-", "\n", " ", "[asy]", "=", "(a) find "])
+@pytest.mark.parametrize(
+    "piece", ["(A) (B) ", "A) B) C) ", "a) 1 b) ", "![", "a-", "\n", " ", "[asy]", "=", "(a) find "]
+)
 def test_a_huge_question_costs_no_more_than_its_length(piece: str) -> None:
     rows = [Row("set", "1", "Find x. " + piece * (100_000 // len(piece)) + "z", "7")]
     start = time.process_time()

@@ -1,5 +1,6 @@
 """Sources: what is read, how it is recognised, and what is refused with which words."""
 
+import csv
 import json
 import os
 import re
@@ -223,7 +224,11 @@ def test_json_lines_may_be_called_json_and_have_blank_lines(tmp_path: Path, text
         ("x.csv", b"question,answer\na,1,2\n", "line 2: 2 fields expected"),
         ("x.csv", b"question,answer\na,\xff\n", "line 2: not UTF-8"),
         ("x.csv", b'question,answer\n"a,1\n', "not CSV"),
+        ("x.jsonl", b"[" * 200_000, "line 1: not JSON: nested too deeply"),
+        ("x.jsonl", b'{"a":' * 200_000, "line 1: not JSON: nested too deeply"),
+        ("x.json", b"[" * 200_000, "element 1: not JSON: nested too deeply"),
         ("x.parquet", b"PAR1 but no more", "not a Parquet file"),
+        ("x.parquet", b"PAR1" + b"\xff" * 40 + b"\x20\0\0\0PAR1", "damaged: "),
     ],
 )
 def test_a_damaged_file_is_named_with_the_place(
@@ -234,6 +239,53 @@ def test_a_damaged_file_is_named_with_the_place(
     with pytest.raises(SourceError, match=re.escape(words)) as error:
         read_file(path)
     assert str(path) in str(error.value)
+    assert "yours" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl"])
+def test_a_label_of_thousands_of_digits_does_not_refuse_the_file(tmp_path: Path, kind: str) -> None:
+    records = ['{"question": "a", "answer": %s}' % ("7" * 5_000), '{"question": "b", "answer": 7}']
+    path = tmp_path / f"x.{kind}"
+    path.write_text("[" + ",".join(records) + "]" if kind == "json" else "\n".join(records))
+    assert [row.gold for row in read_file(path).rows] == ["7" * 5_000, "7"]
+
+
+def test_a_long_field_of_csv_is_read_and_the_limit_of_other_readers_stays(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"question,answer\n{'a' * 200_000},7\nb,8\n")
+    limit = csv.field_size_limit()
+    records = open_records(tmp_path / "x.csv").records(())
+    _, first = next(records)
+    assert csv.field_size_limit() == limit, "while the file is being read, too"
+    assert len(first["question"]) == 200_000
+    assert [record["answer"] for _, record in records] == ["8"]
+
+
+def test_a_csv_field_without_end_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "MAX_RECORD_BYTES", 2**17)
+    (tmp_path / "x.csv").write_text('question,answer\n"' + "a\n" * 2**17)
+    with pytest.raises(SourceError, match=rf"field larger than field limit \({2**17}\)"):
+        read_file(tmp_path / "x.csv")
+
+
+def test_a_name_that_is_not_utf_8_is_written_with_escapes(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    path.mkdir()
+    write(path / "a.jsonl", plain(1))
+    loaded = read(str(path))
+    assert loaded.rows[0].name == "caf\\xe9/1"
+    assert "caf\\xe9" in loaded.report.what
+    loaded.report.what.encode("utf-8")
+    other = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xe9.jsonl"))
+    other.write_text('{"a": 1}')
+    with pytest.raises(SourceError, match=r"/\\xe9\.jsonl: unknown columns") as error:
+        read(str(other))
+    str(error.value).encode("utf-8")
+    other.write_text("{")
+    with pytest.raises(SourceError, match=r"/\\xe9\.jsonl, line 1") as error:
+        read(str(other))
 
 
 def test_a_missing_file_and_an_empty_folder_are_named(tmp_path: Path) -> None:
@@ -378,9 +430,42 @@ def test_a_set_that_grows_has_no_count(tmp_path: Path) -> None:
     assert read(f"euler={path}").report.notes == ()
 
 
+def test_files_of_ones_own_may_be_called_as_one_likes(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder / "math500.jsonl", plain(1))
+    first = read(f"mine={tmp_path / 'one' / 'math500.jsonl'}")
+    second = read(f"hard-2={tmp_path / 'two' / 'math500.jsonl'}")
+    assert (first.rows[0].name, second.rows[0].name) == ("mine/1", "hard-2/1")
+    assert (first.report.name, first.role) == ("mine", Role.POOL)
+    with pytest.raises(SourceError, match=r"math500: .* has 1 records, expected 500"):
+        read(f"math500={tmp_path / 'one' / 'math500.jsonl'}")
+
+
+def test_a_known_set_is_known_under_any_name(tmp_path: Path) -> None:
+    edition = SOURCES["aime25"].editions[0]
+    golds = [0] * 29 + [edition.gold_sum]
+    records = [{"problem": f"What is {n}?", "answer": gold} for n, gold in enumerate(golds)]
+    loaded = read(f"mine={write(tmp_path / 'x.jsonl', records)}")
+    assert (loaded.report.name, loaded.role) == ("aime25", Role.BENCHMARK)
+
+
+def test_a_file_whose_name_has_an_equals_sign_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "x=y.jsonl", plain(1))
+    assert read("x=y.jsonl").rows[0].name == "x=y/1"
+    assert read(str(tmp_path / "x=y.jsonl")).rows[0].name == "x=y/1"
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
+        ("mine=", "mine=: a file is missing"),
+        ("my set=x.jsonl", "my set=x.jsonl: the part before '=' cannot name a set"),
+        ("=x.jsonl", "=x.jsonl: the part before '=' cannot name a set"),
+        ("mine=gone.jsonl", r"cannot read gone\.jsonl: No such file"),
         ("nowhere", "nowhere is neither a file nor a known set: dapo-17k, aops"),
         ("aime24=", "a file is missing"),
         ("euler", "pass its file, as euler=FILE"),

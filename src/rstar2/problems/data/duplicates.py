@@ -1,12 +1,13 @@
 """Copies inside the pool: exact ones by key, near ones by the Jaccard similarity of trigrams.
 
 Copies with one label are thinned to the first. Copies with different labels are all dropped:
-at least one label is wrong, and nothing here can tell which. A near copy in which a number, a
-sign or a telling word was changed is another problem and may have another label.
+at least one label is wrong, and nothing here can tell which. Texts with other numbers, or with
+the same in another order, are other problems, however alike: neither copies nor in conflict.
+A changed sign or telling word is enough to make no conflict of different labels.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from datasketch import MinHash, MinHashLSH
@@ -34,113 +35,194 @@ _TICK = 1_000
 def drop_duplicates(rows: Sequence[Row], progress: Progress) -> Outcome:
     """Keep the first of each group of rows with one ``text_key``, if their labels agree.
 
-    A group with different labels is dropped as ``CONFLICT``, unless the texts differ in the
-    signs of their formulas, which the key ignores: then each text stands for itself.
+    The key ignores signs and where a number ends. Rows with other numbers are other groups. A
+    group with different labels is dropped as ``CONFLICT``, unless the texts differ in the signs
+    of their formulas: then only those that agree in the signs too are in conflict.
     """
-    groups: dict[str, list[int]] = defaultdict(list)
+    keys: dict[str, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
-        groups[text_key(row.question)].append(index)
+        keys[text_key(row.question)].append(index)
         if index % _TICK == 0:
             progress(index, len(rows))
     dropped: dict[int, Dropped] = {}
     doubts: dict[int, Doubt] = {}
-    for group in groups.values():
-        if _one_label(rows, group):
-            dropped |= _all_but_first(rows, group, DropReason.DUPLICATE)
-            continue
-        by_signs: dict[str, list[int]] = defaultdict(list)
-        for index in group:
-            by_signs[signs(rows[index].question)].append(index)
-        for part in by_signs.values():
-            if _one_label(rows, part):
-                dropped |= _all_but_first(rows, part, DropReason.DUPLICATE)
-                other = next(i for i in group if rows[i].gold != rows[part[0]].gold)
-                doubts[part[0]] = _another_label(rows[part[0]], rows[other], 1.0)
-            else:
-                dropped |= _conflict(rows, part)
+    for same_key in keys.values():
+        for group in _parts(rows, same_key, numbers):
+            dropped |= _thinned(rows, group)
+        for index in same_key:
+            other = next((i for i in same_key if rows[i].gold != rows[index].gold), None)
+            if other is not None:
+                doubts[index] = _another_label(rows[index], rows[other], 1.0)
     progress(len(rows), len(rows))
     return _outcome(rows, dropped, doubts)
+
+
+def _thinned(rows: Sequence[Row], group: Sequence[int]) -> dict[int, Dropped]:
+    """What goes of the rows with one key and the same numbers."""
+    dropped: dict[int, Dropped] = {}
+    if not _one_label(rows, group):
+        for part in _parts(rows, group, signs):
+            if not _one_label(rows, part):
+                dropped |= _conflict(rows, part)
+    by_label: dict[str, list[int]] = defaultdict(list)
+    for index in group:
+        if index not in dropped:
+            by_label[rows[index].gold].append(index)
+    for copies in by_label.values():
+        dropped |= _all_but_first(rows, copies, DropReason.DUPLICATE)
+    return dropped
 
 
 def drop_near_duplicates(rows: Sequence[Row], progress: Progress) -> Outcome:
     """Keep the first of each group of near copies with one label; drop those that disagree.
 
-    Two rows are near copies from a similarity of ``NEAR`` on. A group is what near copies link,
-    so that the number of rows kept does not depend on their order. Candidates come from MinHash
-    LSH and are checked exactly; texts of fewer than three words are not compared.
+    Two rows are near copies from a similarity of ``NEAR`` on, if their numbers are equal. They
+    disagree if their labels differ though signs and telling words are equal too; if these
+    differ, both stay, with a doubt. A group is what near copies link, so that the number of
+    rows kept does not depend on their order. Candidates come from MinHash LSH and are checked
+    exactly; texts of fewer than three words are not compared.
     """
     dropped: dict[int, Dropped] = {}
     doubts: dict[int, Doubt] = {}
-    pairs = list(_near_pairs(rows, progress))
-    restated = [pair for pair in pairs if _says_the_same(rows, pair)]
-    for group in _linked(restated):
-        if not _one_label(rows, group):
-            dropped |= _conflict(rows, group)
-    left = [pair for pair in pairs if not {pair.first, pair.second} & dropped.keys()]
-    for group in _linked(p for p in left if rows[p.first].gold == rows[p.second].gold):
-        dropped |= _all_but_first(rows, group, DropReason.NEAR_DUPLICATE)
-    for pair in left:
-        one, other = rows[pair.first], rows[pair.second]
-        if one.gold != other.gold and numbers(one.question) == numbers(other.question):
-            doubts[pair.second] = _another_label(other, one, pair.similarity)
+    done = 0
+    for bucket in _parts(rows, range(len(rows)), numbers):
+        if len(bucket) > 1:
+            gone, doubtful = _near_copies(rows, bucket)
+            dropped |= gone
+            doubts |= doubtful
+        if done // _TICK < (done + len(bucket)) // _TICK:
+            progress(done, len(rows))
+        done += len(bucket)
+    progress(len(rows), len(rows))
     return _outcome(rows, dropped, doubts)
 
 
+def _near_copies(
+    rows: Sequence[Row], bucket: Sequence[int]
+) -> tuple[dict[int, Dropped], dict[int, Doubt]]:
+    """What goes, and what is doubtful, of the rows that have the same numbers."""
+    texts = _Texts.of(rows, bucket)
+    dropped: dict[int, Dropped] = {}
+    for part in _parts(rows, bucket, _turning):
+        if not _one_label(rows, part):
+            for group in texts.linked(part):
+                if not _one_label(rows, group):
+                    dropped |= _conflict(rows, group)
+    by_label: dict[str, list[int]] = defaultdict(list)
+    for index in bucket:
+        if index not in dropped:
+            by_label[rows[index].gold].append(index)
+    doubts: dict[int, Doubt] = {}
+    if len(by_label) > 1:
+        left = [index for index in bucket if index not in dropped]
+        for second, first, similarity in texts.contradicted(rows, left):
+            doubts[second] = _another_label(rows[second], rows[first], similarity)
+    for part in by_label.values():
+        for group in texts.linked(part):
+            dropped |= _all_but_first(rows, group, DropReason.NEAR_DUPLICATE)
+    return dropped, doubts
+
+
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """Two near copies: their places, the earlier one first, and their similarity."""
+class _Texts:
+    """The texts of some rows, by index: their trigrams and sketches, made once.
 
-    first: int
-    second: int
-    similarity: float
+    Attributes:
+        grams: Trigrams of each text that has any.
+        sketches: Their MinHash sketches.
+    """
+
+    grams: Mapping[int, frozenset[Trigram]]
+    sketches: Mapping[int, MinHash]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], indices: Sequence[int]) -> "_Texts":
+        found = {index: trigrams(words(rows[index].question)) for index in indices}
+        grams = {index: some for index, some in found.items() if some}
+        empty = MinHash(num_perm=_BANDS * _BAND_ROWS, seed=_SEED)
+        sketches = {}
+        for index, some in grams.items():
+            sketches[index] = empty.copy()
+            sketches[index].update_batch([" ".join(gram).encode() for gram in some])
+        return cls(grams, sketches)
+
+    def linked(self, indices: Sequence[int]) -> list[list[int]]:
+        """The groups that near copies among some rows link, each in order.
+
+        A row is compared with another only while they are not yet in one group.
+        """
+        groups = _Groups()
+        for second, earlier in self._candidates(indices):
+            for first in earlier:
+                if not groups.joined(first, second) and self._similarity(first, second) >= NEAR:
+                    groups.join(first, second)
+        return groups.all()
+
+    def contradicted(
+        self, rows: Sequence[Row], indices: Sequence[int]
+    ) -> Iterator[tuple[int, int, float]]:
+        """Each row with the first earlier near copy of another label, and their similarity."""
+        for second, earlier in self._candidates(indices):
+            for first in earlier:
+                if rows[first].gold == rows[second].gold:
+                    continue
+                similarity = self._similarity(first, second)
+                if similarity >= NEAR:
+                    yield second, first, similarity
+                    break
+
+    def _candidates(self, indices: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+        """Each row with the earlier rows whose sketches make a near copy likely."""
+        index = MinHashLSH(num_perm=_BANDS * _BAND_ROWS, params=(_BANDS, _BAND_ROWS))
+        for second in indices:
+            if second in self.grams:
+                yield second, sorted(index.query(self.sketches[second]))
+                index.insert(second, self.sketches[second])
+
+    def _similarity(self, first: int, second: int) -> float:
+        return jaccard(self.grams[first], self.grams[second])
 
 
-def _near_pairs(rows: Sequence[Row], progress: Progress) -> Iterator[_Pair]:
-    index = MinHashLSH(num_perm=_BANDS * _BAND_ROWS, params=(_BANDS, _BAND_ROWS))
-    empty = MinHash(num_perm=_BANDS * _BAND_ROWS, seed=_SEED)
-    for second, row in enumerate(rows):
-        if second % _TICK == 0:
-            progress(second, len(rows))
-        grams = _grams(row)
-        if not grams:
-            continue
-        sketch = empty.copy()
-        sketch.update_batch([" ".join(gram).encode() for gram in grams])
-        for first in sorted(index.query(sketch)):
-            similarity = jaccard(_grams(rows[first]), grams)
-            if similarity >= NEAR:
-                yield _Pair(first, second, similarity)
-        index.insert(second, sketch)
-    progress(len(rows), len(rows))
+class _Groups:
+    """Disjoint groups of indices, which grow together."""
 
+    def __init__(self) -> None:
+        self._parent: dict[int, int] = {}
 
-def _grams(row: Row) -> frozenset[Trigram]:
-    return trigrams(words(row.question))
+    def join(self, one: int, other: int) -> None:
+        low, high = sorted((self._root(one), self._root(other)))
+        self._parent[high] = low
 
+    def joined(self, one: int, other: int) -> bool:
+        return self._root(one) == self._root(other)
 
-def _says_the_same(rows: Sequence[Row], pair: _Pair) -> bool:
-    """Whether a near copy has the numbers, signs and telling words of the other."""
-    one, other = rows[pair.first].question, rows[pair.second].question
-    return all(part(one) == part(other) for part in (numbers, signs, telling_words))
+    def all(self) -> list[list[int]]:
+        """The groups of two or more, each in order."""
+        groups: dict[int, list[int]] = defaultdict(list)
+        for index in sorted(self._parent):
+            groups[self._root(index)].append(index)
+        return [group for group in groups.values() if len(group) > 1]
 
-
-def _linked(pairs: Iterator[_Pair] | Sequence[_Pair]) -> list[list[int]]:
-    """The connected components of the graph of pairs, each in order."""
-    parent: dict[int, int] = {}
-
-    def root(index: int) -> int:
-        while (above := parent.setdefault(index, index)) != index:
-            parent[index] = parent[above]
+    def _root(self, index: int) -> int:
+        while (above := self._parent.setdefault(index, index)) != index:
+            self._parent[index] = self._parent[above]
             index = above
         return index
 
-    for pair in pairs:
-        low, high = sorted((root(pair.first), root(pair.second)))
-        parent[high] = low
-    groups: dict[int, list[int]] = defaultdict(list)
-    for index in sorted(parent):
-        groups[root(index)].append(index)
-    return list(groups.values())
+
+def _turning(text: str) -> tuple[str, frozenset[str]]:
+    """What a problem turns on besides its numbers: signs and telling words."""
+    return signs(text), telling_words(text)
+
+
+def _parts(
+    rows: Sequence[Row], indices: Sequence[int], trait: Callable[[str], Hashable]
+) -> list[list[int]]:
+    """Indices by a trait of the row's question, in the order of their first rows."""
+    parts: dict[Hashable, list[int]] = defaultdict(list)
+    for index in indices:
+        parts[trait(rows[index].question)].append(index)
+    return list(parts.values())
 
 
 def _one_label(rows: Sequence[Row], group: Sequence[int]) -> bool:

@@ -5,6 +5,7 @@ gives each as a bare piece of HTML at ``/minimal=N``. The answers are a list of 
 """
 
 import csv
+import http.client
 import json
 import os
 import re
@@ -216,10 +217,14 @@ def _get(site: str, number: int) -> str:
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
             data = response.read(_MAX_BYTES + 1)
+            told = response.headers.get("Content-Length")
     except urllib.error.HTTPError as error:
         raise SourceError(f"{address} answered {error.code} {error.reason}; {again}") from error
-    except OSError as error:
-        raise SourceError(f"cannot reach {address} ({error}); {again}") from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = " ".join(str(error).split())
+        raise SourceError(f"cannot reach {address} ({reason}); {again}") from error
+    if told and len(data) <= _MAX_BYTES and told.strip() != str(len(data)):
+        raise SourceError(f"{address} was cut off: {len(data)} of {told} bytes came; {again}")
     try:
         text = bytes(data).decode("utf-8").strip()
     except UnicodeDecodeError as error:

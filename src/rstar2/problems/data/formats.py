@@ -6,6 +6,7 @@ is wrong is named with its place, and nothing is skipped but blank lines.
 
 import csv
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ Record = dict[str, Any]
 """One record as the file has it: columns and their values."""
 
 MAX_RECORD_BYTES = 64 * 2**20
-"""Longest line, or element of a JSON array, that is read."""
+"""Longest line, field of a CSV file, or element of a JSON array, that is read."""
+_LONGEST_INTEGER = 1_000
+"""JSON integers with more characters stay text: Python refuses to convert 4,300 digits."""
 _BATCH = 1_000
 _CHUNK = 2**20
 _BOM = b"\xef\xbb\xbf"
@@ -68,7 +71,8 @@ def open_records(path: Path) -> RecordFile:
     kind = path.suffix.lower()
     if kind not in _READERS:
         raise SourceError(
-            f"{path}: cannot read files with suffix {kind!r}; give one of {', '.join(_READERS)}"
+            f"{shown_name(path)}: cannot read files with suffix {kind!r}; "
+            f"give one of {', '.join(_READERS)}"
         )
     with _named(path):
         if kind == ".parquet":
@@ -76,7 +80,7 @@ def open_records(path: Path) -> RecordFile:
         else:
             columns, rows = _first_keys(_READERS[kind](path, ())), None
     if not columns:
-        raise SourceError(f"{path} holds no records")
+        raise SourceError(f"{shown_name(path)} holds no records")
     return RecordFile(path, columns, rows)
 
 
@@ -104,22 +108,30 @@ def record_files(path: Path) -> list[Path]:
     with _named(path):
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in _READERS)
     if not files:
-        raise SourceError(f"{path} has no files with suffix {', '.join(_READERS)}")
+        raise SourceError(f"{shown_name(path)} has no files with suffix {', '.join(_READERS)}")
     return files
 
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
     """Put the file's name into what goes wrong with it."""
+    name = shown_name(path)
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
+        if error.errno is None:  # Arrow's word for content that it cannot decode
+            reason = str(error).partition("\n")[0].rstrip(".")
+            raise SourceError(f"{name}: damaged: {reason}; take another copy") from error
         raise SourceError(
-            f"cannot read {path}: {reason}; check the name and that it is yours"
+            f"cannot read {name}: {error.strerror}; check the name and that it is yours"
         ) from error
     except _Malformed as error:
-        raise SourceError(f"{path}, {error}") from error
+        raise SourceError(f"{name}, {error}") from error
+
+
+def shown_name(path: Path | str) -> str:
+    """The name of a file as text that can be written anywhere; bytes that are no UTF-8 escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 class _Malformed(Exception):
@@ -133,18 +145,18 @@ def _first_keys(records: Iterator[tuple[str, Record]]) -> tuple[str, ...]:
 
 
 def _parquet_header(path: Path) -> tuple[tuple[str, ...], int]:
-    from pyarrow import ArrowInvalid
+    from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     try:
         with ParquetFile(path) as file:
             return tuple(file.schema_arrow.names), int(file.metadata.num_rows)
-    except ArrowInvalid as error:
+    except (ArrowException, UnicodeDecodeError) as error:
         raise _Malformed(f"not a Parquet file: {error}") from error
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Record]]:
-    from pyarrow import ArrowInvalid
+    from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     number = 0
@@ -155,7 +167,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Record]]
                 for record in batch.to_pylist():
                     number += 1
                     yield f"row {number}", record
-    except (ArrowInvalid, UnicodeDecodeError) as error:
+    except (ArrowException, UnicodeDecodeError) as error:
         raise _Malformed(f"after row {number}: damaged: {error}") from error
 
 
@@ -179,7 +191,7 @@ def _json(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Record]]:
 
 def _json_array(path: Path) -> Iterator[tuple[str, Record]]:
     """Parse an array element by element, with no more than one chunk and one element held."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_int=_integer)
     number = 0
     with _Characters(path) as text:
         text.expect("[", "an array of objects")
@@ -245,6 +257,8 @@ class _Characters:
         while True:
             try:
                 value, end = decoder.raw_decode(self._held)
+            except RecursionError as error:
+                raise _Malformed(f"{where}: not JSON: nested too deeply") from error
             except ValueError as error:
                 size = max(len(self._held), _CHUNK)
                 if size > MAX_RECORD_BYTES or not self._more(size):
@@ -259,13 +273,22 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Record]]:
     with path.open("rb") as file:
         reader = csv.DictReader((text for _, text in _lines(file)), strict=True)
         try:
-            for record in reader:
+            while (record := _next_of_csv(reader)) is not None:
                 where = f"line {reader.line_num}"
                 if None in record or None in record.values():
                     raise _Malformed(f"{where}: {len(reader.fieldnames or ())} fields expected")
                 yield where, record
         except csv.Error as error:
             raise _Malformed(f"line {reader.line_num}: not CSV: {error}") from error
+
+
+def _next_of_csv(reader: "csv.DictReader[str]") -> Record | None:
+    """Read a record; the limit of the module, for all readers, is set for this time only."""
+    before = csv.field_size_limit(MAX_RECORD_BYTES)
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(before)
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -285,9 +308,15 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
 
 def _object(text: str, where: str) -> Record:
     try:
-        return _as_object(json.loads(text), where)
+        return _as_object(json.loads(text, parse_int=_integer), where)
+    except RecursionError as error:
+        raise _Malformed(f"{where}: not JSON: nested too deeply") from error
     except ValueError as error:
         raise _Malformed(f"{where}: not JSON: {error}") from error
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else digits
 
 
 def _as_object(value: Any, where: str) -> Record:

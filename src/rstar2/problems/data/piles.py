@@ -14,6 +14,7 @@ from rstar2.problems.data.formats import (
     SourceError,
     open_records,
     record_files,
+    shown_name,
 )
 from rstar2.problems.data.registry import Hub, Source
 from rstar2.problems.data.schemas import SCHEMAS, BadRecord, Fields, Schema
@@ -56,17 +57,18 @@ def pile_of_file(path: Path, source: Source | None) -> Pile:
             of the known set that must not be used.
     """
     files = [open_records(file) for file in record_files(path)]
-    schema = _schema_of(files[0].columns, str(files[0].path), source)
+    place = shown_name(path)
+    schema = _schema_of(files[0].columns, shown_name(files[0].path), source)
     counts = [file.rows for file in files if file.rows is not None]
     if source and len(counts) == len(files):
-        refuse_unusable(source, str(path), sum(counts))
-    fields, records = _collect(_records(files, schema), schema, str(path))
-    return Pile(str(path), schema, fields, records, _digest([file.path for file in files]))
+        refuse_unusable(source, place, sum(counts))
+    fields, records = _collect(_records(files, schema), schema, place)
+    return Pile(place, schema, fields, records, _digest([file.path for file in files]))
 
 
 def _records(files: Sequence[RecordFile], schema: Schema) -> Iterator[tuple[str, Record]]:
     for file in files:
-        inside = f"{file.path.name}, " if len(files) > 1 else ""
+        inside = f"{shown_name(file.path.name)}, " if len(files) > 1 else ""
         for where, record in file.records(schema.columns):
             yield f"{inside}{where}", record
 

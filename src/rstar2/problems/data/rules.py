@@ -26,6 +26,8 @@ MAX_DIGITS = 39
 """A label has fewer than 40 digits."""
 MIN_LENGTH = 25
 """A shorter question, in characters, has lost a part."""
+_AGREEING = 2
+"""Solutions that must agree on a label if nothing but solutions speaks for it."""
 _TICK = 1_000
 
 
@@ -105,17 +107,25 @@ def clean(rows: Sequence[Row], progress: Progress) -> Outcome:
     return Outcome(tuple(kept), tuple(dropped), facts=facts)
 
 
-_LITERAL = re.compile(r"[\s${(+\-−–—]*+\d[\d\s.,{}\\!$)]*+")
+_HALF_WIDTH = {ord("\u3000"): " "} | {char: char - 0xFEE0 for char in range(0xFF01, 0xFF5F)}
+"""Full-width forms of ASCII; NFKC would take a superscript for one more digit."""
+_LITERAL = re.compile(
+    r"[\s${(+\-−–—]*+\d(?:\d|\s|[,.]|\{[,.]\}|\\[,!;: ])*+[\s.$)}]*+",
+)
 """Digits with a sign, grouping, a fraction and wrapping; no letter, unit or operation."""
+_HUGE = re.compile(rf"[\s${{(+\-−–—]*+0*+\d{{{MAX_DIGITS + 1},}}[\s.$)}}]*+")
+"""More digits in a row than a label may have, however many."""
 
 
 def _integer_label(read: _Reading) -> Row | _Drop:
     r"""The label becomes a decimal integer if it is one literal.
 
     Read: a sign, leading zeros, groups of three, a fraction of zeros, ``$`` around it. Not
-    read: expressions such as ``\frac{84}{2}``, words, units, sets.
+    read: expressions such as ``\frac{84}{2}``, powers, words, units, sets.
     """
-    plain = unicodedata.normalize("NFKC", read.row.gold).strip()
+    plain = read.row.gold.translate(_HALF_WIDTH).strip()
+    if _HUGE.fullmatch(plain):
+        return _Drop(DropReason.HUGE_GOLD, _cut(plain))
     value = parse_integer(plain) if _LITERAL.fullmatch(plain) else None
     if value is None:
         return _Drop(DropReason.BAD_GOLD, _cut(plain))
@@ -125,11 +135,14 @@ def _integer_label(read: _Reading) -> Row | _Drop:
 
 
 def _label_source(read: _Reading) -> _Drop | None:
-    """A label voted by model solutions needs a known rate of agreement with it."""
+    """A label voted by model solutions needs two of them, at least, in the record."""
     notes = read.row.notes
-    if notes.get("label_from") != "majority" or "pass_rate_72b_tir" in notes:
+    if notes.get("label_from") != "majority":
         return None
-    return _Drop(DropReason.LABEL_SOURCE, "majority of model solutions, agreement not known")
+    agreeing = int(notes.get("agreeing", "0"))
+    if agreeing >= _AGREEING:
+        return None
+    return _Drop(DropReason.LABEL_SOURCE, f"majority of model solutions, {agreeing} known")
 
 
 # --- language and length -------------------------------------------------------------------
@@ -180,16 +193,32 @@ def _asks_nothing(read: _Reading) -> _Suspect | None:
 
 _TAIL = 3_000
 """Options are looked for in the last characters only."""
-_OPTION = r"(?:(?<![\w|])\({0}\)|^[^\w\n]{{0,10}}{0}[).:])(?=[\s\\}}~*$])"
+_OPTION = (
+    r"(?:(?<![\w|])\({0}\)|^[^\w\n]{{0,10}}{0}[).:])(?=[\s\\}}~*$])"
+    r"(?!\s*(?:[,;&]\s*)?(?:and|or|[,;&])\s*\(?[A-E]\b)"
+)
+"""``(A)``, or ``A)`` at the start of a line; of a list as "(A) and (B)", it is a name."""
 _OPTIONS = re.compile(
     r".{1,200}?".join(_OPTION.format(letter) for letter in "ABC"), re.DOTALL | re.MULTILINE
 )
+_ON_A_LINE = re.compile(
+    r"(?:[^()\n]|\([^()\n]{0,40}\)){1,60}".join(rf"(?<![^\s.,:;?$]){c}\)" for c in "ABCD")
+)
+_VALUES = re.compile(
+    r"[\s~]{0,9}[-+−$\\]{0,3}\w[^()\n]{0,30}?[\s;,$]".join(
+        rf"(?<![^\s.,:;?$])\(?{c}\)(?=[\s~]*[-+−$\\]*(?:\d|\\))" for c in "abcd"
+    )
+)
 
 
-def _choice(read: _Reading) -> _Drop | None:
-    """Options A, B and C in order, near the end."""
-    found = _OPTIONS.search(read.text[-_TAIL:])
-    return _Drop(DropReason.CHOICE, _cut(found[0])) if found else None
+def _choice(read: _Reading) -> _Drop | _Suspect | None:
+    """Options A, B and C in order, near the end; values as (a), (b), (c), (d) are a doubt."""
+    tail = read.text[-_TAIL:]
+    found = _OPTIONS.search(tail) or _ON_A_LINE.search(tail)
+    if found:
+        return _Drop(DropReason.CHOICE, _cut(found[0]))
+    values = _VALUES.search(tail)
+    return _Suspect("it may be multiple choice", _cut(values[0]), 0.6) if values else None
 
 
 _PARTS = [
@@ -254,7 +283,8 @@ _CODE = re.compile(
 _SHOWN = re.compile(
     r"""\bas\ (?:shown|pictured|depicted|illustrated)\b
       | \b(?:shown|pictured|depicted|illustrated)\ (?:below|above|here|at\ (?:the\ )?(?:right|left))
-      | \b(?:is|are)\ shown\b(?!\ (?:that|to))""",
+      | \b(?:is|are)\ shown\b(?!\ (?:that|to))
+      | \b(?:figures?|figs?\.?|diagrams?)\ ?\(?\d""",
     re.VERBOSE | re.IGNORECASE,
 )
 
@@ -262,7 +292,7 @@ _SHOWN = re.compile(
 def _figure(read: _Reading) -> _Drop | _Suspect | None:
     """It points at a figure, and neither drawing code nor a table stands in for it.
 
-    "As shown" alone is a doubt: the text often tells all that the figure does.
+    "As shown" or "Figure 3" alone is a doubt: the text often tells all that the figure does.
     """
     if _CODE.search(read.row.question):
         return None

@@ -3,21 +3,25 @@
 >>> loaded = read("dapo-17k=dapo.parquet")     # a known set, from a file
 >>> loaded = read("aime25")                    # a known set, from the Hub
 >>> loaded = read("mine.jsonl")                # a file of one's own
+>>> loaded = read("hard=mine/problems.jsonl")  # the same, under a name of one's own
 
 A set that is asked for by name must have the records and the labels that are known of it.
 With ``subset``, it may have fewer records. A file alone is a known set if it is named like one
-or holds its records and labels; else it is a set of its own, named after the file.
+or holds its records and labels; else it is a set of its own, named after the file, or as said.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rstar2.problems.data.card import SourceReport
-from rstar2.problems.data.formats import SourceError
+from rstar2.problems.data.formats import SourceError, shown_name
 from rstar2.problems.data.piles import Pile, pile_of_file, pile_of_hub, refuse_unusable
 from rstar2.problems.data.registry import SOURCES, Edition, Role, Source
 from rstar2.problems.data.rows import Row
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +43,28 @@ def read(spec: str, *, subset: bool = False) -> Loaded:
     """Read what a user named: ``NAME``, ``NAME=FILE`` or ``FILE``.
 
     Args:
-        spec: The name of a known set, a file, or both.
+        spec: The name of a known set, a file, or both; with a file the name may also be one's
+            own, of letters, digits, ``-`` and ``_``. A file whose own name has a ``=`` is a file.
         subset: Whether a known set may have fewer records than it should.
 
     Raises:
         SourceError: As :func:`read_source` and :func:`read_file`.
     """
     name, equals, file = spec.partition("=")
+    shown = shown_name(spec)
+    own_name = bool(equals) and "/" not in name and not Path(spec).exists()
+    if (name in SOURCES or own_name) and equals and not file:
+        raise SourceError(f"{shown}: a file is missing after '='")
     if name in SOURCES:
-        if equals and not file:
-            raise SourceError(f"{spec}: a file is missing after '='")
         return read_source(name, Path(file) if equals else None, subset=subset)
+    if own_name:
+        if not _NAME.fullmatch(name):
+            raise SourceError(
+                f"{shown}: the part before '=' cannot name a set; take letters, digits, '-', '_'"
+            )
+        return read_file(Path(file), name)
     if not Path(spec).exists() and not Path(spec).suffix:
-        raise SourceError(f"{spec} is neither a file nor a known set: {', '.join(SOURCES)}")
+        raise SourceError(f"{shown} is neither a file nor a known set: {', '.join(SOURCES)}")
     return read_file(Path(spec))
 
 
@@ -77,17 +90,21 @@ def read_source(source: Source | str, path: Path | None = None, *, subset: bool 
     return _loaded(source, pile, notes)
 
 
-def read_file(path: Path) -> Loaded:
+def read_file(path: Path, name: str = "") -> Loaded:
     """Read a file of any known layout, or a folder of such files.
 
     It is a known set if it is named like one, as ``aime24.jsonl``, or holds the records and
-    labels of one; else a set of its own, with the file's name.
+    labels of one; else a set of its own.
+
+    Args:
+        path: The file or folder.
+        name: What to call a set of its own, whatever the file is called; empty for its name.
 
     Raises:
         SourceError: The columns are of no known layout, the file is named like a known set and
             is not it, or a record is malformed.
     """
-    if path.stem in SOURCES:
+    if not name and path.stem in SOURCES:
         return read_source(path.stem, path)
     pile = pile_of_file(path, None)
     for source in SOURCES.values():
@@ -96,8 +113,8 @@ def read_file(path: Path) -> Loaded:
                 if _is(edition, pile):
                     return _loaded(source, pile, _expect(source, pile, subset=False))
     own = Source(
-        name=path.stem,
-        what=f"The file {path.name}, read in the layout {pile.schema.name}.",
+        name=name or shown_name(path.stem),
+        what=f"The file {shown_name(path.name)}, read in the layout {pile.schema.name}.",
         role=Role.POOL,
         licence="Not known here: it is for the user to know.",
         schemas=(pile.schema,),

@@ -101,10 +101,29 @@ _DOTS = re.compile(r"\\(?:l|c)?dots[cbm]?(?![a-z])|…|\.\.\.")
 _ORDER = re.compile(r"\\(l|g)eq(?:slant)?(?![a-z])")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 _WORD = re.compile(r"[^\W_]+")
-_NUMBER = re.compile(r"\d+")
+_SINGLE_DIGITS = re.compile(r"\\(?:[dtc]?frac|[dt]?binom)\s*(\d)\s*(\d)")
+_GROUPED = re.compile(
+    r"""(?<![\d.])[1-9]\d{0,2}(?:(?:,(?:\s{1,3}(?=000))?|\{,\}|,?\\[,!\ ])\d{3})+(?!\d)
+    | \b\d(?:[\s~]\d){3,}\b""",
+    re.VERBOSE,
+)
+"""Groups of three digits, and four or more digits set apart by blanks."""
+_NOT_DIGIT = re.compile(r"\D")
 _SIGN = re.compile(r"[-+*/^<>=|!±×÷−]")
-_NUMERAL = re.compile(
-    r"""\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|first|second|third|fourth
+_CARDINALS = {
+    "two": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "seven": "7",
+    "eight": "8",
+    "nine": "9",
+    "ten": "10",
+}
+_NUMBER = re.compile(
+    r"""(?<![\w.])\.\d+ | \d+(?:\.\d+)*
+    | \b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|first|second|third|fourth
     |fifth|sixth|seventh|eighth|ninth|tenth|hundred|thousand|million|half|twice|thrice)\b""",
     re.VERBOSE,
 )
@@ -181,9 +200,15 @@ def jaccard(left: frozenset[Trigram], right: frozenset[Trigram]) -> float:
 
 
 def numbers(text: str) -> tuple[str, ...]:
-    """The numbers of a text as a sorted multiset: runs of digits, and numerals in words."""
+    r"""The numbers of a text in order: digits with a decimal point, and numerals in words.
+
+    ``text_key`` does not tell ``1.5`` from ``15``, nor (12, 3) from (1, 23); this does. Digits
+    grouped as ``1,234`` are one number, ``\frac12`` has two, and ``six`` is ``6``.
+    """
     line = unicodedata.normalize("NFKC", text).lower()
-    return tuple(sorted(_NUMBER.findall(line) + _NUMERAL.findall(line)))
+    line = _GROUPED.sub(lambda group: _NOT_DIGIT.sub("", group[0]), line)
+    found = _NUMBER.findall(_SINGLE_DIGITS.sub(r" \1 \2 ", line))
+    return tuple(_CARDINALS.get(number, number) for number in found)
 
 
 def telling_words(text: str) -> frozenset[str]:
