@@ -218,7 +218,6 @@ def _cost() -> dict[str, float]:
 
 def _without_folders(arguments: list[str]) -> list[str]:
     """The command as a card may show it: files by name, without the folders of this machine."""
-
     from rstar2.problems.data.formats import shown_name
 
     def shown(argument: str) -> str:
