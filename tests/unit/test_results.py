@@ -12,6 +12,8 @@ from rstar2.experiments.claims import claims_met
 from rstar2.experiments.plans import RECORD_SEEDS, SFT_ARM, plan_experiment
 from rstar2.experiments.presets import load_preset
 from rstar2.experiments.report import Record, committed_records, laptop_report
+from rstar2.grading import Reason
+from rstar2.records.grades import Phase, load_grades
 from rstar2.training.grpo import Arm
 
 ROOT = Path(__file__).parents[2]
@@ -117,3 +119,31 @@ def test_the_record_of_the_data_build_accounts_for_every_row_and_holds_no_proble
     assert {one["name"] for one in record["against"]} >= {"aime24", "aime25", "hmmt25", "math500"}
     names = {"provenance", "cost", "sources", "against", "steps", "rows", "content_hash"}
     assert set(record) == names, "counts and hashes alone: no list of problems"
+
+
+def test_the_grading_record_is_of_the_committed_runs_and_says_that_the_graders_agree(
+    records: list[Record],
+) -> None:
+    told = json.loads((ROOT / "results" / "grading" / "laptop.json").read_text("utf-8"))
+    assert told["provenance"]["dirty"] is False
+    assert {run["run"]: run["run_id"] for run in told["runs"]} == {
+        record.run["name"]: record.run["id"] for record in records
+    }, "rstar2 report grading --json results/grading/laptop.json"
+    assert not any(run["alarm"] for run in told["runs"])
+
+
+def test_the_grading_benchmark_is_a_full_run_that_meets_its_bars() -> None:
+    record = json.loads((ROOT / "results" / "grading" / "benchmark.json").read_text("utf-8"))
+    assert record["quick"] is False
+    assert record["provenance"]["dirty"] is False
+    assert record["missed"] == record["not_measured"] == []
+    assert record["fuzz_inputs"] == 1_000_000
+
+
+def test_the_grades_of_a_run_count_every_rollout_that_was_evaluated(records: list[Record]) -> None:
+    for record in records:
+        grades = load_grades(record.path / "grades.parquet")
+        evaluated = {grade: n for grade, n in grades.items() if grade.phase is Phase.EVALUATION}
+        assert sum(evaluated.values()) == record.evaluation["samples"].sum(), record.path
+        paid = sum(n for grade, n in evaluated.items() if grade.reason is Reason.CORRECT)
+        assert paid == record.evaluation["correct"].sum(), record.path
