@@ -117,7 +117,7 @@ def test_the_record_of_the_data_build_accounts_for_every_row_and_holds_no_proble
         assert step["rows_in"] - rows == sum(step["dropped"].values()), step["name"]
     assert rows == record["rows"]
     assert {one["name"] for one in record["against"]} >= {"aime24", "aime25", "hmmt25", "math500"}
-    names = {"provenance", "cost", "sources", "against", "steps", "rows", "content_hash"}
+    names = {"provenance", "cost", "sources", "against", "steps", "doubts", "rows", "content_hash"}
     assert set(record) == names, "counts and hashes alone: no list of problems"
 
 
