@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -283,12 +283,19 @@ def test_an_empty_batch_is_no_answers(grades: Grade) -> None:
 # --- processes -----------------------------------------------------------------------------
 
 
+async def kill(pids: Sequence[int]) -> None:
+    """Kill processes and wait until they are dead: a signal may take its time."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    while any(map(alive, pids)):
+        await asyncio.sleep(0.01)
+
+
 def test_a_process_that_is_killed_at_work_is_a_crash(shared: Shared) -> None:
     async def body(grader: ExpressionGrader) -> list[Outcome]:
         grading = asyncio.create_task(grader.grade(TOWER, HALF))
         await asyncio.sleep(0.1)
-        for pid in grader.pids:
-            os.kill(pid, signal.SIGKILL)
+        await kill(grader.pids)
         return [(await grading).outcome, (await grader.grade("0.5", HALF)).outcome]
 
     assert shared(body) == [Outcome.CRASHED, Outcome.CORRECT]
@@ -296,9 +303,7 @@ def test_a_process_that_is_killed_at_work_is_a_crash(shared: Shared) -> None:
 
 def test_a_process_that_died_idle_costs_no_answer(shared: Shared) -> None:
     async def body(grader: ExpressionGrader) -> Outcome:
-        for pid in grader.pids:
-            os.kill(pid, signal.SIGKILL)
-        await asyncio.sleep(0.2)
+        await kill(grader.pids)
         return (await grader.grade("0.5", HALF)).outcome
 
     assert shared(body) == Outcome.CORRECT
