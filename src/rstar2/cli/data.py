@@ -248,8 +248,9 @@ def _steps_shown(count: int) -> "Iterator[OnStep]":
 def _show(report: "PoolReport", out: Path) -> None:
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
-    for column, justify in (("step", "left"), ("kept", "right"), ("dropped", "left")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]  # a literal
+    table.add_column("step")
+    table.add_column("kept", justify="right")
+    table.add_column("dropped")
     table.add_row("rows", f"{sum(source.rows for source in report.sources):,}", "")
     for step in report.steps:
         dropped = ", ".join(f"{reason} {count:,}" for reason, count in step.dropped.items())

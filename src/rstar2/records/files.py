@@ -37,16 +37,8 @@ def atomic_write(path: Path, data: bytes) -> None:
     Raises:
         RecordError: The folder is missing or cannot be written; the old file is untouched.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise _cannot("write", path, error) from error
+    with atomic_writer(path) as write:
+        write(data)
 
 
 @contextmanager

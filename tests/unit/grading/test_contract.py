@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import rstar2.grading
 from rstar2.grading import BadGold, Reason, Verdict, grade
+from rstar2.grading.labelled import paid
 
 CASES = [
     json.loads(line)
@@ -26,14 +27,6 @@ def answer(body: str) -> str:
 
 
 RIGHT = answer("42")
-
-
-def paid(response: str, gold: int | str) -> bool:
-    """Whether a response is paid; an unusable gold label pays nobody."""
-    try:
-        return grade(response, gold).correct
-    except BadGold:
-        return False
 
 
 # --- the case file -------------------------------------------------------------------------

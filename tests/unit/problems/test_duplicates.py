@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rstar2.problems.data import duplicates
 from rstar2.problems.data.duplicates import drop_duplicates, drop_near_duplicates
-from rstar2.problems.data.rows import DropReason, Outcome, Row
+from rstar2.problems.data.rows import DropReason, Outcome, Row, StepFunction
 from rstar2.problems.data.text import jaccard, numbers, text_key, trigrams, words
 
 LONG = (
@@ -254,7 +254,9 @@ POOL = st.lists(st.tuples(TEXTS, st.sampled_from(["8", "9"])), max_size=10).map(
 
 @pytest.mark.parametrize("step", [drop_duplicates, drop_near_duplicates])
 @given(POOL, st.randoms(use_true_random=False))
-def test_the_order_of_rows_decides_only_which_copy_stays(step, pool, rng) -> None:  # type: ignore[no-untyped-def]  # hypothesis and parametrize give the types
+def test_the_order_of_rows_decides_only_which_copy_stays(
+    step: StepFunction, pool: list[Row], rng: random.Random
+) -> None:
     outcome = step(pool, quiet)
     gone = [one.row.name for one in outcome.dropped]
     assert sorted(kept(outcome) + [name.split("/")[1] for name in gone]) == sorted(

@@ -17,6 +17,7 @@ from rstar2.problems.data.rows import (
     Progress,
     Row,
     StepFunction,
+    ticked,
 )
 from rstar2.problems.data.text import (
     Trigram,
@@ -34,7 +35,6 @@ DOUBTFUL = 0.35
 """Jaccard similarity from which a person should look."""
 _LONG, _SHORT = 12, 5
 """Trigrams that a problem needs before a share of it means anything, and before all of it does."""
-_TICK = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,7 @@ def decontaminate(benchmarks: Mapping[str, Sequence[str]]) -> StepFunction:
         kept: list[Row] = []
         dropped: list[Dropped] = []
         doubts: list[Doubt] = []
-        for done, row in enumerate(rows):
-            if done % _TICK == 0:
-                progress(done, len(rows))
+        for row in ticked(rows, progress):
             match = index.nearest(row.question)
             if match and match.is_copy:
                 dropped.append(Dropped(row, DropReason.CONTAMINATED, str(match)))
@@ -129,7 +127,6 @@ def decontaminate(benchmarks: Mapping[str, Sequence[str]]) -> StepFunction:
                 doubts.append(
                     Doubt(row, "resembles a benchmark problem", str(match), match.similarity)
                 )
-        progress(len(rows), len(rows))
         facts = {f"{name} problems compared": len(texts) for name, texts in benchmarks.items()}
         return Outcome(tuple(kept), tuple(dropped), tuple(doubts), facts)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from datasketch import MinHash, MinHashLSH
 
-from rstar2.problems.data.rows import Doubt, Dropped, DropReason, Outcome, Progress, Row
+from rstar2.problems.data.rows import Doubt, Dropped, DropReason, Outcome, Progress, Row, ticked
 from rstar2.problems.data.text import (
     Trigram,
     jaccard,
@@ -40,20 +40,19 @@ def drop_duplicates(rows: Sequence[Row], progress: Progress) -> Outcome:
     of their formulas: then only those that agree in the signs too are in conflict.
     """
     keys: dict[str, list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
+    for index, row in enumerate(ticked(rows, progress)):
         keys[text_key(row.question)].append(index)
-        if index % _TICK == 0:
-            progress(index, len(rows))
     dropped: dict[int, Dropped] = {}
     doubts: dict[int, Doubt] = {}
     for same_key in keys.values():
         for group in _parts(rows, same_key, numbers):
             dropped |= _thinned(rows, group)
+        if _one_label(rows, same_key):
+            continue
         for index in same_key:
             other = next((i for i in same_key if rows[i].gold != rows[index].gold), None)
             if other is not None:
                 doubts[index] = _another_label(rows[index], rows[other], 1.0)
-    progress(len(rows), len(rows))
     return _outcome(rows, dropped, doubts)
 
 

@@ -1,6 +1,6 @@
 """What flows through the data pipeline: rows, and what each step did with them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -119,6 +119,18 @@ class Outcome:
 
 Progress = Callable[[int, int], None]
 """``progress(done, total)``, called now and then."""
+
+_TICK = 1_000
+
+
+def ticked(rows: Sequence[Row], progress: Progress) -> Iterator[Row]:
+    """Go through rows and tell how far it is, now and then and at the end."""
+    for done, row in enumerate(rows):
+        if done % _TICK == 0:
+            progress(done, len(rows))
+        yield row
+    progress(len(rows), len(rows))
+
 
 StepFunction = Callable[[Sequence[Row], Progress], Outcome]
 """A pure function of its rows: the same rows give the same outcome, in the same order."""

@@ -19,6 +19,7 @@ from rstar2.problems.data.rows import (
     Progress,
     Row,
     StepFunction,
+    ticked,
 )
 from rstar2.problems.data.text import mended, without_drawings, without_wrappers
 
@@ -28,7 +29,6 @@ MIN_LENGTH = 25
 """A shorter question, in characters, has lost a part."""
 _AGREEING = 2
 """Solutions that must agree on a label if nothing but solutions speaks for it."""
-_TICK = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,7 @@ def _rule(judge: _Judge) -> StepFunction:
         kept: list[Row] = []
         dropped: list[Dropped] = []
         doubts: list[Doubt] = []
-        for done, row in enumerate(rows):
-            if done % _TICK == 0:
-                progress(done, len(rows))
+        for row in ticked(rows, progress):
             said = judge(_Reading.of(row))
             if isinstance(said, _Drop):
                 dropped.append(Dropped(row, said.reason, said.detail))
@@ -77,7 +75,6 @@ def _rule(judge: _Judge) -> StepFunction:
             kept.append(said if isinstance(said, Row) else row)
             if isinstance(said, _Suspect):
                 doubts.append(Doubt(row, said.question, said.detail, said.score))
-        progress(len(rows), len(rows))
         return Outcome(tuple(kept), tuple(dropped), tuple(doubts))
 
     return step
@@ -91,9 +88,7 @@ def clean(rows: Sequence[Row], progress: Progress) -> Outcome:
     kept: list[Row] = []
     dropped: list[Dropped] = []
     unwrapped = repaired = 0
-    for done, row in enumerate(rows):
-        if done % _TICK == 0:
-            progress(done, len(rows))
+    for row in ticked(rows, progress):
         whole = mended(row.question)
         question = without_wrappers(whole)
         if not question:
@@ -102,7 +97,6 @@ def clean(rows: Sequence[Row], progress: Progress) -> Outcome:
         repaired += whole != row.question
         unwrapped += question != whole.strip()
         kept.append(dataclasses.replace(row, question=question))
-    progress(len(rows), len(rows))
     facts = {"wrappers removed": unwrapped, "escapes restored": repaired}
     return Outcome(tuple(kept), tuple(dropped), facts=facts)
 
