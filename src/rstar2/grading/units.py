@@ -3,8 +3,8 @@ r"""What may follow a number without changing it: units and what is counted.
 After ``42`` the words ``cm``, ``square units`` or ``apples`` leave the integer alone; ``tens``,
 ``never``, ``upper bound`` or a product of letters do not. So a phrase must be made of what is
 known: modifiers, then a noun, which is a unit, a counted thing in the singular, or a plural;
-nouns may be joined by ``per``, ``of``, ``/``, ``*`` and a hyphen. A plural is told by its ending, and
-words that only look like one (``this``, ``always``, ``twelfths``) are listed.
+nouns may be joined by ``per``, ``of``, ``/``, ``*`` and a hyphen. A plural is told by
+its ending, and words that only look like one (``this``, ``always``, ``twelfths``) are listed.
 """
 
 import re
@@ -51,8 +51,9 @@ _UNIT_NAMES = words(
 )
 _COUNTED = words(
     "way time solution pair triple triplet quadruple tuple set subset element number "
-    "integer value total digit point line edge vertex face side triangle circle polygon angle path route "
-    "person man woman child student boy girl team game match player coin ball box bag card page "
+    "integer value total digit point line edge vertex face side triangle circle polygon angle "
+    "path route person man woman child student boy girl team game match player coin ball box bag "
+    "card page "
     "book apple piece item step move turn term factor divisor function sequence "
     "permutation combination arrangement word letter string tree graph color colour stamp tile "
     "ticket car seat vote question problem car dog cat case possibility outcome head group area "
