@@ -14,8 +14,10 @@ The rules, in the order they are applied:
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rstar2.grading.latex import is_blank
 from rstar2.grading.number import MAX_LENGTH, parse_integer
 from rstar2.grading.verdict import Reason
 from rstar2.protocol.manifest import CALL_CLOSE, CALL_OPEN, RESPONSE_CLOSE, RESPONSE_OPEN
@@ -23,11 +25,12 @@ from rstar2.protocol.manifest import CALL_CLOSE, CALL_OPEN, RESPONSE_CLOSE, RESP
 _ANSWER_TAG = re.compile(r"<(?P<close>/?)answer>")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACE = re.compile(r"\\[{}\\]|(?P<brace>[{}])")
-_BLANK = re.compile(r"(?:[\s{}.…~]|\\[,;:!> ]|\\(?:text|mathrm|[lc]?dots|q?quad)(?![A-Za-z]))*+")
 MOST_BLOCKS = 64
 """Different answer blocks that are read; a response with more of them is a hedge."""
 MOST_BOXES = 16
 """Different boxes of a block that are read; a block with more of them is a hedge."""
+MOST_CHARACTERS = 20_000
+"""Characters of different boxes that are read; a response with more of them is a hedge."""
 _MAYBE_TEMPLATE = frozenset({Reason.NO_BOX, Reason.EMPTY_BOX, Reason.NOT_INTEGER})
 
 
@@ -62,7 +65,11 @@ def read_response(text: str) -> Reading:
     different = dict.fromkeys([*closed, *unclosed])
     if len(different) > MOST_BLOCKS:
         return Reading(Reason.HEDGE)
-    reading_of = {block: _read_block(block) for block in different}
+    boxes_of = {block: _filled_boxes(block) for block in different}
+    value_of = _read_boxes(boxes_of.values())
+    if value_of is None:
+        return Reading(Reason.HEDGE)
+    reading_of = {block: _read_block(boxes, value_of) for block, boxes in boxes_of.items()}
     said = {reading.answer for reading in reading_of.values()}
     if Reason.HEDGE in said or sum(not isinstance(answer, Reason) for answer in said) > 1:
         return Reading(Reason.HEDGE)
@@ -111,20 +118,20 @@ def _blocks(text: str) -> tuple[list[str], list[str]]:
     return closed, unclosed
 
 
-def _read_block(block: str) -> Reading:
-    bodies = _boxes(block)
-    if bodies is None:
-        return Reading(Reason.UNCLOSED)
-    if not bodies:
-        return Reading(Reason.NO_BOX)
-    filled = dict.fromkeys(body for body in bodies if not _BLANK.fullmatch(body))
-    if not filled:
-        return Reading(Reason.EMPTY_BOX)
-    first, *others = filled
-    answer = _read_box(first)
-    if others and (len(filled) > MOST_BOXES or isinstance(answer, Reason)):
-        return Reading(Reason.HEDGE)
-    if any(_read_box(other) != answer for other in others):
+def _read_boxes(blocks: Iterable[list[str] | Reason]) -> dict[str, int | Reason] | None:
+    """Read each different box once; None if they are too much to read."""
+    bodies = {body for boxes in blocks if not isinstance(boxes, Reason) for body in boxes}
+    if sum(len(body) for body in bodies if len(body) <= MAX_LENGTH) > MOST_CHARACTERS:
+        return None
+    return {body: _read_box(body) for body in bodies}
+
+
+def _read_block(boxes: list[str] | Reason, value_of: Mapping[str, int | Reason]) -> Reading:
+    if isinstance(boxes, Reason):
+        return Reading(boxes)
+    first, *others = boxes
+    answer = value_of[first]
+    if others and (isinstance(answer, Reason) or any(value_of[box] != answer for box in others)):
         return Reading(Reason.HEDGE)
     return Reading(answer, first[:MAX_LENGTH])
 
@@ -134,6 +141,19 @@ def _read_box(body: str) -> int | Reason:
         return Reason.TOO_LONG
     value = parse_integer(body)
     return Reason.NOT_INTEGER if value is None else value
+
+
+def _filled_boxes(block: str) -> list[str] | Reason:
+    """The different contents of the boxes that hold something, or why there is nothing to read."""
+    bodies = _boxes(block)
+    if bodies is None:
+        return Reason.UNCLOSED
+    if not bodies:
+        return Reason.NO_BOX
+    filled = [body for body in dict.fromkeys(bodies) if not is_blank(body)]
+    if not filled:
+        return Reason.EMPTY_BOX
+    return filled if len(filled) <= MOST_BOXES else Reason.HEDGE
 
 
 def _boxes(block: str) -> list[str] | None:

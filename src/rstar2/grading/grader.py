@@ -1,4 +1,4 @@
-"""The reward's grader: a response and a gold integer give a verdict (paper, section 2.1).
+"""The reward's grader: a response and a gold integer give a verdict (paper, section 2.2.1).
 
 Pure and total: standard library only, no evaluation of model text, no signals, no shared
 state, time linear in the response. Whatever a model writes gets a verdict. What a programmer

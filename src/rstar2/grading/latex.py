@@ -8,10 +8,10 @@ writes the rest in a closed alphabet:
 - ``\frac{a}{b}`` as ``((a)/(b))``, braced exponents and subscripts as ``^(a)``, ``_(a)``,
   an inner box as ``(a)``, so that two of them do not run together;
 - ``%`` for percent, ``°`` for degrees, ``$`` for every currency or formula mark, ``@`` for
-  ``\pmod``;
+  ``\pmod``, ``|`` as itself;
 - letters: bare in formulas, in double quotes inside ``\text`` and its kin, because a formula's
-  ``m`` is a variable and a text's ``m`` is a metre; an accent as the letter ``α`` before what
-  it stands on.
+  ``m`` is a variable and a text's ``m`` is a metre; Greek letters as themselves; an accent as
+  the letter :data:`ACCENT` before what it stands on.
 
 Two runs of digits with a wide gap between them (a new line, ``\quad``, ``\hspace``) are two
 numbers, never groups of one.
@@ -45,6 +45,8 @@ _SMALL_RUN = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹]+)|[₀₁₂₃₄₅₆
 _FROM_SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", "0123456789" * 2)
 
 
+ACCENT = "ʘ"
+"""Stands in the line for a bar, a hat, ``\\#`` or the like, before what bears it."""
 _GAP = "~"
 """A wide gap in the line before it is finished; then it is a space."""
 
@@ -79,13 +81,23 @@ def _all(names: str, meaning: str) -> dict[str, str]:
 _BOXES = frozenset({"boxed", "fbox"})
 _FRACTIONS = frozenset({"frac", "dfrac", "tfrac", "cfrac"})
 _TEXTS = frozenset(
-    _all("text textbf textit textrm textsf texttt textnormal textup textsc textmd emph", "")
+    _all("text textbf textit textrm textsf texttt textnormal textup textsc textsl textmd emph", "")
     | _all("mathrm mbox hbox operatorname", "")
+)
+_GREEK = dict(
+    zip(
+        _all("alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa", "")
+        | _all("lambda mu nu xi pi rho sigma tau upsilon phi varphi chi psi omega Gamma Delta", "")
+        | _all("Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell", ""),
+        "αβγδεϵζηθϑικλμνξπρστυφϕχψωΓΔΘΛΞΠΣΥΦΨΩℓ",
+        strict=True,
+    )
 )
 _COMMANDS = {
     **_all("displaystyle textstyle scriptstyle left right big Big bigg Bigg bigl bigr", ""),
-    **_all("Bigl Bigr tiny small normalsize large Large LARGE huge Huge bf bfseries", ""),
-    **_all("rm it tt sf mathbf boldsymbol bm mathit mathsf mathtt mathnormal", ""),
+    **_all("Bigl Bigr tiny scriptsize footnotesize small normalsize large Large LARGE", ""),
+    **_all("huge Huge bf bfseries", ""),
+    **_all("rm it tt sf mathbf boldsymbol bm pmb mathit mathsf mathtt mathnormal", ""),
     **_all("underline ensuremath negthinspace angle", ""),
     **_all("enspace thinspace medspace thickspace space nobreakspace", " "),
     **_all("quad qquad newline", _GAP),
@@ -95,19 +107,19 @@ _COMMANDS = {
     **_all("circ degree", "°"),
     **_all("euro pounds", "$"),
     **_all("pmod mod", "@"),
-    # A Greek letter matters only as a letter: it may name an unknown, never a number.
-    **_all("alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota", "α"),
-    **_all("kappa lambda mu nu xi pi rho sigma tau upsilon phi varphi chi psi omega", "α"),
-    **_all("Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell", "α"),
-    **_all("overline bar hat widehat vec tilde overrightarrow triangle", "α"),
+    # A Greek letter may name an unknown or, as ``Ω``, a unit; it is never a number.
+    **_GREEK,
+    **_all("lvert rvert vert", "|"),
+    **_all("overline bar hat widehat vec tilde overrightarrow triangle", ACCENT),
 }
 _ESCAPES = {
     **dict.fromkeys(",;:>()[] \n\t", " "),
-    **{"!": "", "%": "%", "$": "$", "\\": _GAP, "#": "α"},
+    **{"!": "", "%": "%", "$": "$", "\\": _GAP, "#": ACCENT},
 }
-_CHARACTERS = {**{mark: mark for mark in "+-*/^_()[]=,.'%$°"}, "~": " "}
+_CHARACTERS = {**{mark: mark for mark in "+-*/^_()[]=,.'%$°|"}, "~": " "}
 _PIECE = re.compile(
-    r"(?P<colour>\\(?:color|textcolor|colorbox)\s*\{[^{}]*\})"
+    r"(?P<nothing>\\(?:color|textcolor|colorbox)\s*(?:\[[^][{}]*\]\s*)?\{[^{}]*\}"
+    r"|\\(?:left|right)\s*\.)"
     r"|(?P<skip>\\[hv](?:space|skip)\*?\s*\{[^{}]*\})"
     r"|\\(?P<command>[A-Za-z]+)\s*"
     r"|\\(?P<escape>.)"
@@ -116,6 +128,13 @@ _PIECE = re.compile(
     r"|(?P<space>\s+)"
     r"|(?P<character>.)",
     re.DOTALL,
+)
+_UNSEEN = "|".join(
+    [*(name for name, meaning in _COMMANDS.items() if not meaning.strip(" ~")), *_TEXTS]
+)
+_BLANK = re.compile(
+    rf"(?:[\s{{}}.…~${_INVISIBLE}]|\\[,;:!>()\[\] \\]|\\[lc]?dots(?![A-Za-z])"
+    rf"|\\[hv](?:space|skip)\*?\s*\{{[^{{}}]*\}}|\\(?:{_UNSEEN})(?![A-Za-z]))*+"
 )
 _TWO_NUMBERS = re.compile(rf"\d ?{_GAP}[ {_GAP}]*\d")
 _DEGREE = re.compile(r"\^ ?(?:\( ?° ?\)|°)")
@@ -139,6 +158,15 @@ def shown(latex: str) -> str:
     return writer.finish()
 
 
+def is_blank(latex: str) -> bool:
+    """Whether a reader sees nothing, or dots alone.
+
+    Args:
+        latex: The content of a box.
+    """
+    return _BLANK.fullmatch(latex) is not None
+
+
 @dataclass(slots=True)
 class _Writer:
     """Takes the pieces of the LaTeX one by one.
@@ -157,7 +185,7 @@ class _Writer:
 
     def write(self, kind: str, piece: str) -> None:
         """Write one piece; a space does not come between a command and its group."""
-        if kind == "colour":
+        if kind == "nothing":
             return
         if kind in ("space", "skip"):
             self.line.append(" " if piece.splitlines() == [piece] and kind == "space" else _GAP)

@@ -17,8 +17,9 @@ import operator
 import re
 from typing import NamedTuple
 
+from rstar2.grading.label import is_label
 from rstar2.grading.latex import Unreadable, shown
-from rstar2.grading.units import SCALES, is_unit
+from rstar2.grading.units import CURRENCIES, NUMBER_WORDS, SCALES, is_unit
 
 MAX_LENGTH = 5_000
 """Longest answer that is read, in characters."""
@@ -42,20 +43,12 @@ _NUMBER = r"""(?:
 _TOKEN = re.compile(rf"\ ?(?:(?P<number>{_NUMBER})|(?P<mark>[-+*/^()]))", re.VERBOSE)
 _BOLD = re.compile(r"\s*\*\*(?P<inside>[^*]*)\*\*\s*")
 _CHOICE = re.compile(r' ?\("?[A-Z]"?\)(?=.)')
-_SIGN = re.compile(r" ?\$* ?([-+]?) ?\$*")
-_BASE = re.compile(r' ?_(?:\d\d?|\(\d\d?\)|"[a-z]+"|\("[a-z]+"\))')
+_CURRENCY = rf'(?:"?(?:{"|".join(sorted(CURRENCIES, reverse=True))})"?\.? ?)?\$*'
+_SIGN = re.compile(rf" ?{_CURRENCY} ?([-+]?) ?{_CURRENCY}")
+_BASE_NAME = rf'"(?:{"|".join(sorted(NUMBER_WORDS))})"'
+_BASE = re.compile(rf" ?_(?:\d\d?|\(\d\d?\)|{_BASE_NAME}|\({_BASE_NAME}\))")
 _SCALE = re.compile(rf' ?"?({"|".join(SCALES)})\b"?')
 _MODULUS = re.compile(r' ?(?:@ ?(?:\d+|\(\d+\))|\("?mod"? ?\d+\))$')
-_LABEL = re.compile(
-    r"""(?:[^\W\d_]|["'+*]|(?<=.)[ -]
-      | _[^\W_] | _\([^()]*\)     # an index
-      | (?<=[\w"')])\([^()]*\)    # an argument
-      | \[\ ?[^\W\d_]{3,}\ ?\]   # an area
-    )+""",
-    re.VERBOSE,
-)
-_WORDS = re.compile(r"[^\W\d_]+")
-_NOT_NAMES = frozenset({"or", "and", "not"})
 _PRECEDENCE = {"(": 0, "+": 1, "-": 1, "negate": 1, "*": 2, "/": 2, "^": 3}
 
 
@@ -85,24 +78,13 @@ def _read(line: str) -> int:
     if is_sum:
         raise Unreadable("a sum that is left to the grader")
     for claim in claims:
-        if not _is_label(claim):
+        if not is_label(claim):
             claimed, _ = _quantity(claim)
             if claimed.top * value.bottom != value.top * claimed.bottom:
                 raise Unreadable("an equation that is false")
     if value.top % value.bottom:
         raise Unreadable("a number that is not whole")
     return value.top // value.bottom
-
-
-def _is_label(side: str) -> bool:
-    """Whether a side of an equation only names what is asked: ``x``, ``m+n``, ``f(3)``.
-
-    Free digits are refused: ``2x=42`` says that x is 21.
-    """
-    words = _WORDS.findall(side)
-    if not words or not _NOT_NAMES.isdisjoint(words):
-        return False
-    return _LABEL.fullmatch(side.strip(" $")) is not None
 
 
 def _quantity(side: str) -> tuple[_Ratio, bool]:

@@ -18,7 +18,7 @@ CASES = [
     json.loads(line)
     for line in (Path(__file__).parents[1] / "data" / "grader_cases.jsonl").read_text().splitlines()
 ]
-GRADER = ("__init__", "answer", "grader", "latex", "number", "units", "verdict")
+GRADER = ("__init__", "answer", "grader", "label", "latex", "number", "units", "verdict")
 """The modules that decide the reward."""
 
 
@@ -191,6 +191,17 @@ def test_every_reason_is_documented() -> None:
     ]
     kinds = [type(statement) for statement in body[1:]]
     assert kinds == [ast.Assign, ast.Expr] * len(Reason)
+
+
+@pytest.mark.parametrize(
+    "blank",
+    ["", " ", "$$", "\u200b", r"\mbox{}", r"\textbf{}", r"\hspace{1cm}", r"\quad", r"\,", r"\dots"],
+)
+def test_a_box_in_which_a_reader_sees_nothing_is_ignored(blank: str) -> None:
+    empty = rf"\boxed{{{blank}}}"
+    assert grade(f"<answer>{empty}</answer>", 42).reason is Reason.EMPTY_BOX
+    assert grade(rf"<answer>{empty} \boxed{{42}} {empty}</answer>", 42).correct
+    assert grade(rf"<answer>{empty} \boxed{{41}} \boxed{{42}}</answer>", 42).reason is Reason.HEDGE
 
 
 # --- the box that decided ------------------------------------------------------------------

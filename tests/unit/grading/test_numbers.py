@@ -37,6 +37,20 @@ FORTY_TWO = [
     *["42 ways", r"42\text{ways}", r"\text{42 ways}", r"42\text{ times}", "42 apples", "42元"],
     *[r"42\text{ sq. units}", r"42\text{ miles per hour}", "42 个", r"42\text{个}"],
     *["42_{10}", "42₁₀", r"42_{\text{ten}}", r"42\pmod{100}", r"42 \mod 100", "42 (mod 100)"],
+    *[r"42\text{ square units}", r"42\text{ units of area}", r"42\text{ man-hours}", "42 dogs"],
+    *[
+        r"42\text{ ordered pairs}",
+        r"42\text{ distinct real solutions}",
+        r"42\text{ in total}",
+        r"42\text{ years old}",
+    ],
+    *[rf"42\text{{ {noun}}}" for noun in ("people", "dice", "months", "paths", "deaths", "births")],
+    *[r"42\text{ per cent}", r"42\text{ A}", r"42\text{ K}", r"42\ \Omega", r"42\,\mu m", "42 μm"],
+    *[r"42\text{ N}\cdot\text{m}", r"42\text{ kg m/s}^2", r"42\text{ degrees Celsius}"],
+    *[r"\text{USD }42", "USD 42", r"\text{Rs. }42", r"US\$42", r"42\text{ US dollars}"],
+    # Styles and delimiters that show nothing.
+    *[r"\textcolor[rgb]{1,0,0}{42}", r"\color[rgb]{1,0,0}42", r"\pmb{42}", r"\textsl{42}"],
+    *[r"\footnotesize 42", r"\scriptsize 42", r"\left. 42\right.", r"\left.42\right."],
     # Work that is done.
     *[r"\frac{84}{2}", r"\dfrac{84}{2}", r"\frac{84} {2}", r"\frac{84}2", "84/2", r"84\div 2"],
     *["84÷2", "84⁄2", r"\frac{8.4}{0.2}", r"\frac{\frac{168}{2}}{2}", r"6\cdot7", r"6 \times 7"],
@@ -49,6 +63,10 @@ FORTY_TWO = [
     *[r"\lambda = 42", r"\ell=42", r"\angle ABC = 42^{\circ}", r"\overline{AB}=42", r"\hat{x}=42"],
     *["[ABC]=42", r"[\triangle ABC]=42", r"\#S=42", r"\text{Area}=42\text{ cm}^2", "Answer = 42"],
     *[r"x\equiv 42\pmod{100}", r"6\cdot7=42", "20+22=42", "m+n=25+17=42", r"\frac{84}{2}=42"],
+    *["x_1=42", "x_1+x_2=42", "f(3)+f(4)=42", "P(A)=42", "P(x+1)=42", "a_{10}(3)=42", "AA'=42"],
+    *["f(f(1))=42", "f(f(f(1)))=42", "f(g(3))=42", r"f(2^{10})=42", r"x_{\text{max}}=42"],
+    *["|S|=42", r"\left|S\right|=42", r"\lvert S\rvert=42", "|AB|=42", "|A|+|B|=42"],
+    *[r"\alpha+\beta=42", r"\text{Answer}=42", "area=42", r"\text{Area of a side of a cube}=42"],
     *[r"x=\boxed{42}", r"42 = 6 \cdot 7", "42=42.0"],
 ]
 
@@ -86,6 +104,50 @@ def test_reads_forty_two(text: str) -> None:
 def test_reads(text: str, value: int) -> None:
     assert parse_integer(text) == value
 
+
+NO_UNITS = [
+    # Multiples and parts.
+    *[
+        "tens",
+        "ones",
+        "dozens",
+        "scores",
+        "hundreds",
+        "myriad",
+        "lakhs",
+        "twice",
+        "halves",
+        "thirds",
+    ],
+    *["twelfths", "fifteenths", "twentieths", "hundredths", "millionths", "root", "square", "log"],
+    # Not this value, or not sure.
+    *["never", "always", "rejected", "is too small", "upper bound", "onwards", "likely", "guess"],
+    *["inverse", "octal", "in base seven", "odd", "exceeds", "cm or m"],
+    # Words that end like a plural, and phrases without their noun.
+    *[
+        "thus",
+        "this",
+        "perhaps",
+        "yes",
+        "plus",
+        "minus",
+        "as",
+        "its",
+        "per",
+        "units of",
+        "different",
+    ],
+]
+NO_NAMES = [
+    "half of x",
+    "square of x",
+    "at least",
+    "AT MOST",
+    "Not",
+    "Twice x",
+    "two x",
+    "square root",
+]
 
 UNREADABLE = [
     # Nothing, or no digits.
@@ -126,6 +188,16 @@ UNREADABLE = [
     *[r"42\text{ bn}", "42k", "42M", r"42\text{ squared}", "42 (forty-two)", "42^{*}", "42 + C"],
     *[r"\text{2A}", "2A_{16}", "0x2A", "0b101010", "1e3", "4.2E1", r"\text{minus }42", "⁴²", "₄₂"],
     *["--42", "+-42", "−−42", r"\text{--}42", "(-)42", r"2\cdot-21", "\u202e24\u202c", "4\u03362"],
+    # C7: what only looks like a unit.
+    *[rf"42\text{{ {word}}}" for word in NO_UNITS],
+    *[
+        r"42\mathrm{xy}",
+        "42 xxxx",
+        "42 abcs",
+        r"42_{\text{cm}}",
+        r"42_{\text{octal}}",
+        r"42\text{A}",
+    ],
     # What only looks like a layout: it hides, repeats, or joins.
     *[r"\phantom{42}", r"4\phantom{1}2", r"\cancel{41}42", r"\boxed{4}\boxed{2}", r"\boxed{4}2"],
     *[r"\overline{42}", r"41.\overline{9}", r"\hat{42}", r"\#42", r"\frac842", r"\frac{84}{2}1"],
@@ -140,6 +212,20 @@ UNREADABLE = [
     *["42=43", "40+3=42", "42=x", "2x=42", "½x=42", "Ⅱx=42", "x/2=42", "-x=42", "100m+n=42"],
     *["3x+4y+14=0", "x^2=49", r"\sqrt{x}=42", "x=", "==42", "x=42=43", "=42=43", r"0.42=42\%"],
     *[r"42\text{ cm}=420\text{ mm}", r"\gcd(84,126)=42", r"\stackrel{?}{=}42", "x:=42"],
+    # Names that hide work, bound, or deny.
+    *["n(n+1)=42", "nf(n)=42", "x(x)=42", "x+x=42", "x-x=42", "x*x=42", "xx=42", r"\mathrm{xx}=42"],
+    *[
+        "x+x_1+x=42",
+        "f(3)+f(3)=42",
+        r"\alpha+\alpha=42",
+        r"\text{x}+x=42",
+        r"x\frac12=42",
+        "(x)=42",
+    ],
+    *["ln x=42", "lnx=42", r"\text{ln }x=42", "sqrt(x)=42", "abs(x)=42", "sin(x)=42", "a(b)(c)=42"],
+    *["|x+y|=42", "|A|+|A|=42", "2|A|=42", "|AB=42", "|A|B|=42", "x+=42", "f((x))=42"],
+    *[rf"\text{{{words}}}=42" for words in NO_NAMES],
+    *[r"x\text{ OR }y=42", r"x\text{ Or }y=42", r"\text{area}+\text{area}=42"],
     # No number at all, or no end.
     *[r"\frac{42}{0}", "0/0", "0^0", "0^{-1}", "42^", "^42", "_2", "42*", "*42", "42/", "(", "()"],
     *["(42", "42)", "{", "}", "\\", r"\frac", r"\frac{84}", r"\frac{}{}", "{42", "42}", "$", "]42"],

@@ -49,10 +49,12 @@ DECIMALS = ["", "", ".0", ".000"]
 WRAPPERS = [
     *["{}", "{{{}}}", " {} ", "\n{}\n", "\u200b{}", r"\left({}\right)", r"\textbf{{{}}}"],
     *[r"\text{{{}}}", r"\mathbf{{{}}}", r"\displaystyle {}", r"\textcolor{{red}}{{{}}}", "({})"],
+    *[r"\textcolor[rgb]{{1,0,0}}{{{}}}", r"\pmb{{{}}}", r"\textsl{{{}}}", r"\footnotesize {}"],
+    *[r"\left. {}\right."],
 ]
 PREFIXES = [
     *["", "", r"\$", r"\textbf{(B)} ", "x=", "x = y = ", "m+n=", "f(3) = ", "a_{10}=", "[ABC]="],
-    *[r"\angle A = ", r"x\equiv ", "=", r"\text{Area} = "],
+    *[r"\angle A = ", r"x\equiv ", "=", r"\text{Area} = ", "|S|=", "f(f(1))=", r"\alpha+\beta="],
 ]
 SUFFIXES = [
     *[

@@ -6,6 +6,8 @@ import time
 import pytest
 
 from rstar2.grading import Reason, Verdict, grade
+from rstar2.grading.answer import MOST_CHARACTERS
+from rstar2.grading.number import MAX_LENGTH
 
 MEGABYTE = 1_000_000
 
@@ -80,7 +82,26 @@ FLOODS = {
 }
 
 
+DIFFERENT_BOXES = {
+    f"{boxes} boxes of {size} in a block, {unit}": (boxes, size, unit)
+    for boxes, size in ((1, 4_800), (16, 4_800), (16, 2_400), (16, 20), (1, 20))
+    for unit in ("(", "=7^{4600}", "a(", "a+", ",234", "/7", " cm")
+}
+"""No two of these boxes are the same, so none is spared because another was read."""
+
+
+def numbered(boxes: int, size: int, unit: str, total: int) -> str:
+    """Blocks of numbered boxes of ``size`` characters, ``total`` characters in all."""
+    body = unit * (size // len(unit))
+    count = max(total // (size + 20), 1)
+    written = [rf"\boxed{{{number}{body}}}" for number in range(1, count + 1)]
+    blocks = ["".join(written[start : start + boxes]) for start in range(0, count, boxes)]
+    return "".join(f"<answer>{block}</answer>" for block in blocks)
+
+
 def flood(name: str, size: int) -> str:
+    if name in DIFFERENT_BOXES:
+        return numbered(*DIFFERENT_BOXES[name], size)
     unit, frame = FLOODS[name]
     return frame.replace("{}", unit * (size // len(unit)), 1)
 
@@ -91,7 +112,7 @@ def seconds(text: str) -> float:
     return time.process_time() - start
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", [*FLOODS, *DIFFERENT_BOXES])
 def test_twice_the_text_takes_twice_the_time(name: str) -> None:
     """Quadratic work would take four times as long; what is too quick to time passes."""
 
@@ -105,6 +126,25 @@ def test_twice_the_text_takes_twice_the_time(name: str) -> None:
 def test_a_megabyte_of_boxes_takes_less_than_a_second() -> None:
     assert seconds(r"\boxed{" * (MEGABYTE // 7)) < 1
     assert seconds("<answer>" + r"\boxed{" * (MEGABYTE // 7) + "</answer>") < 1
+
+
+@pytest.mark.parametrize("name", DIFFERENT_BOXES)
+@pytest.mark.parametrize("size", [MAX_LENGTH, MOST_CHARACTERS, 30_000, MEGABYTE])
+def test_different_boxes_cost_little_however_many_there_are(name: str, size: int) -> None:
+    """Near the cap all of them are read; beyond it, none is."""
+    text = flood(name, size)
+    assert min(seconds(text) for _ in range(3)) < 0.3
+
+
+def test_boxes_are_read_up_to_a_number_of_characters_in_all() -> None:
+    def padded(count: int, size: int) -> str:
+        boxes = [rf"\boxed{{{' ' * (size - n - 2)}{'0' * n}42}}" for n in range(count)]
+        return f"<answer>{''.join(boxes)}</answer>"
+
+    size = MOST_CHARACTERS // 5
+    assert grade(padded(5, size), 42).correct
+    assert grade(padded(6, size), 42).reason is Reason.HEDGE
+    assert grade(padded(5, size) * 3, 42).correct, "the same boxes again cost nothing"
 
 
 def test_a_crowd_of_different_boxes_or_blocks_is_a_hedge_that_is_not_read() -> None:
