@@ -13,9 +13,10 @@ export OMP_NUM_THREADS ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 CODE := $(wildcard src tests notebooks book benchmarks)
 
-.PHONY: help book test results check lab lock clean setup chromium
+.PHONY: help book test results check lab lock peers clean setup chromium
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | sed 's/^/  make /' | expand -t 20
@@ -47,18 +48,25 @@ lock: setup ## Resolve the ranges of pyproject.toml afresh into requirements.txt
 	mv $(VENV)/lock.txt requirements.txt; \
 	git --no-pager diff --stat -- requirements.txt
 
+peers: ## Make .venv-peers: TRL, which `python -m benchmarks.training` measures beside ours
+	$(if $(call READY,$(PEERS),$(PEER_FILES)),,$(call INSTALL,$(PEERS),$(PEER_FILES),true))
+
 clean: ## Remove the built book and the caches; .venv, runs/ and results/ stay
 	@rm -rf _build build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the environment -----------------------------------------------------------------------
 
-setup:
-	$(if $(READY),,$(INSTALL))
+FILES := requirements.txt pyproject.toml
+PEER_FILES := requirements-peers.txt
 
-# The stamp holds the folder and the hashes of the two files; it is written when all is installed.
-KEY := "$(CURDIR) $$(git hash-object requirements.txt pyproject.toml 2>/dev/null | tr '\n' ' ')"
-READY = $(shell [ "$$(cat $(VENV)/.stamp 2>&1)" = $(KEY) ] && $(BIN)/python -c '' && echo yes)
+setup:
+	$(if $(call READY,$(VENV),$(FILES)),,$(call INSTALL,$(VENV),$(FILES),$(OURS)))
+
+# Of an environment $(1) and the files $(2) that decide it, the pins first: the stamp holds the
+# folder and the hashes of the files; it is written when all is installed.
+KEY = "$(CURDIR) $$(git hash-object $(2) 2>/dev/null | tr '\n' ' ')"
+READY = $(shell [ "$$(cat $(1)/.stamp 2>&1)" = $(KEY) ] && $(1)/bin/python -c '' && echo yes)
 
 # A name on the path may be a shim that answers for no version, so each is asked.
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
@@ -69,15 +77,20 @@ NO_PYTHON := no Python 3.11 or 3.12 with its venv module (tried: $(PYTHON)): ins
     or name one with make PYTHON=/path/to/python3.11
 NO_NETWORK := no network: pip reached no package index; connect, then run make again
 
+# What the package itself adds to its environment, after the pins.
+OURS = pip --no-deps --no-build-isolation -e . \
+    && "$$venv/bin/python" -m ipykernel install --sys-prefix --name python3 >>"$$log" 2>&1
+
+# Makes the environment $(1) from the files $(2), then runs $(3).
 # An install that was interrupted leaves .installing behind and is begun again in an empty folder.
 define INSTALL
 $(if $(shell command -v git 2>/dev/null),,$(error $(NO_GIT)))
 $(if $(FOUND),,$(error $(NO_PYTHON)))
 @set -euo pipefail; \
 trap 'exit 130' INT TERM; \
-venv='$(VENV)' log='$(VENV)/pip.log' how=--quiet; \
+venv='$(1)' log='$(1)/pip.log' pins='$(firstword $(2))' how=--quiet; \
 if [ -e "$$venv/.installing" ] || ! "$$venv/bin/python" -m pip --version >/dev/null 2>&1 \
-    || ! grep -qsF '$(CURDIR)/$(VENV)' "$$venv/pyvenv.cfg"; then \
+    || ! grep -qsF '$(CURDIR)/$(1)' "$$venv/pyvenv.cfg"; then \
     echo "Making $$venv with $(FOUND); the packages take some minutes and about 2 GB."; \
     "$(FOUND)" -m venv --clear "$$venv"; \
     how=--no-input; \
@@ -86,10 +99,9 @@ rm -f "$$venv/.stamp" "$$log"; \
 touch "$$venv/.installing"; \
 pip() { "$$venv/bin/python" -m pip install $$how --disable-pip-version-check "$$@" 2>>"$$log"; }; \
 if { [ -z '$(TORCH_INDEX)' ] \
-        || pip --no-deps --index-url '$(TORCH_INDEX)' "$$(grep '^torch==' requirements.txt)"; } \
-    && pip -r requirements.txt \
-    && pip --no-deps --no-build-isolation -e . \
-    && "$$venv/bin/python" -m ipykernel install --sys-prefix --name python3 >>"$$log" 2>&1; \
+        || pip --no-deps --index-url '$(TORCH_INDEX)' "$$(grep '^torch==' "$$pins")"; } \
+    && pip -r "$$pins" \
+    && $(3); \
 then \
     echo $(KEY) > "$$venv/.stamp"; \
     rm -f "$$venv/.installing"; \

@@ -20,7 +20,7 @@ from rich.console import Console
 from rstar2.experiments.execute import RunFailedError, execute, execute_plans
 from rstar2.experiments.plans import Plan, plan_arm, plan_sft
 from rstar2.experiments.report import laptop_report, records_of_this_machine
-from rstar2.records import RunFolder, RunState
+from rstar2.records import RunFolder, RunState, read_json_lines
 from rstar2.rollout.serialise import rollout_from_json
 
 pytestmark = pytest.mark.notebook
@@ -113,8 +113,12 @@ def test_a_run_that_is_killed_goes_on_from_its_checkpoint(sft: Plan) -> None:
     assert folder.state is RunState.RUNNING
     assert 0 < len(folder.metrics.rows()) < STEPS
     run(sft, arm)
-    made = [json.loads(line)["step"] for line in folder.timing.read_text().splitlines()]
+    laps = read_json_lines(folder.timing)
+    made = [row["step"] for row in laps if row["phase"] == "rl"]
     assert made.count(1) == 1, "it went on; it did not begin again"
+    assert {row["session"] for row in laps} == {1, 2}
+    told = folder.read()["wall_seconds"]
+    assert told == pytest.approx(sum(row["seconds"] for row in laps), abs=0.1)
     table = pd.read_parquet(folder.metrics_parquet)
     assert table["step"].tolist() == list(range(1, STEPS + 1))
 

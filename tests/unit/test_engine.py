@@ -249,9 +249,9 @@ def test_conversations_that_queue_are_sampled_as_those_that_do_not(
     assert [one.ids for one in queued] == [one.ids for one in together]
 
 
-@pytest.mark.parametrize("tool_steps", [0, 1, 30])
-def test_the_wait_for_a_tool_changes_no_token(model: Qwen3ForCausalLM, tool_steps: int) -> None:
-    said = run(have_all(new_engine(model, tool_steps=tool_steps), MIXED))
+@pytest.mark.parametrize("interval", [1, 3, 30])
+def test_the_wait_for_a_tool_changes_no_token(model: Qwen3ForCausalLM, interval: int) -> None:
+    said = run(have_all(new_engine(model, interval=interval), MIXED))
     check(model, MIXED, said)
     assert [one.ids for one in said] == [one.ids for one in run(have_all(new_engine(model), MIXED))]
 
@@ -321,7 +321,7 @@ def test_a_batch_does_not_depend_on_the_one_before(
     earlier = [Chat(f"{n}", prompt_of(3, n), (20 + n, 2)) for n in range(6)]
 
     def never_ending() -> TorchEngine:
-        return new_engine(model, end_id=-1, tool_steps=30)
+        return new_engine(model, end_id=-1, interval=15)
 
     async def after() -> Said:
         engine = never_ending()
@@ -356,7 +356,7 @@ def test_rows_that_have_ended_keep_nobody_waiting(model: Qwen3ForCausalLM) -> No
     ended = [Chat("ended", prompt_of(3), (1,))]
     waiting = [Chat(f"{n}", prompt_of(3, n), (2 + n, 2)) for n in range(1, 5)]
     for steps in range(1, 12):
-        engine = new_engine(model, tool_steps=steps)
+        engine = new_engine(model, interval=steps)
         check(model, ended + waiting, run(have_all(engine, ended + waiting)))
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import rstar2.problems.laptop
-from rstar2.experiments import laptop, plans, publish
+from rstar2.experiments import laptop, plans, publish, summaries
 from rstar2.experiments.checkout import project_root
 from rstar2.experiments.claims import claims_met
 from rstar2.experiments.execute import (
@@ -47,7 +47,7 @@ from rstar2.experiments.report import (
 )
 from rstar2.problems import ProblemSet
 from rstar2.protocol import LAPTOP, TokenTemplate
-from rstar2.records import Hardware, Provenance, RecordError, RunFolder, RunState
+from rstar2.records import Hardware, Provenance, RecordError, RunFolder, RunState, Session
 from rstar2.training.checkpoint import Policy, save_policy
 from rstar2.training.evaluate import Evaluation, ProblemScore
 from rstar2.training.model import new_model
@@ -319,7 +319,12 @@ def test_progress_counts_each_phase_by_its_share(tmp_path: Path) -> None:
     progress.report("two", 10, 10)
     assert read_progress(tmp_path).done == pytest.approx(1.0)
     progress.report("one", 1, 10)
-    assert read_progress(tmp_path).phase == "two 10/10", "written at most twice a second"
+    assert read_progress(tmp_path).phase == "one 1/10", "a new phase is told at once"
+    progress.report("one", 2, 10)
+    assert read_progress(tmp_path).phase == "one 1/10", "written at most twice a second"
+    progress.report("between", 0, 5)
+    assert read_progress(tmp_path).phase == "between 0/5"
+    assert read_progress(tmp_path).done == pytest.approx(0.075), "it has no share"
 
 
 def test_a_console_that_is_no_terminal_is_told_shares_and_time_left() -> None:
@@ -368,7 +373,7 @@ def finished(plan: Plan, correct: int = 3, calls: int = 6, errors: int = 1) -> P
     template = TokenTemplate(tokenizer, LAPTOP)
     model = new_model(plan.preset.model, vocab_size=len(tokenizer), end_id=template.end_id, seed=0)
     save_policy(Policy(model, tokenizer, template), folder.checkpoints / "final")
-    laptop._finish(laptop.job(plan, folder), 0.0)
+    laptop._finish(laptop.job(plan, folder), Session(folder))
     return plan
 
 
@@ -380,10 +385,10 @@ def test_a_finished_run_says_so() -> None:
     plan = finished(plan_sft("test", 0, "book"))
     assert plan.is_done
     assert RunFolder.open(plan.folder).read()["wall_seconds"] > 0
-    table = laptop.evaluation_summary(RunFolder.open(plan.folder))
+    table = summaries.evaluation_summary(RunFolder.open(plan.folder))
     assert table["accuracy"].tolist() == [0.75] * 4
     assert table["tool errors in correct"].tolist() == pytest.approx([1 / 6] * 4, abs=1e-3)
-    assert laptop.loss_summary(RunFolder.open(plan.folder))["last"].tolist() == [1.0]
+    assert summaries.loss_summary(RunFolder.open(plan.folder))["last"].tolist() == [1.0]
 
 
 # --- publishing ---------------------------------------------------------------------------

@@ -33,10 +33,12 @@ from rstar2.protocol import (
     StopReason,
     TokenTemplate,
     ToolResult,
+    Trajectory,
     answered_call,
     parse_calls,
 )
 from rstar2.records import Hardware, Provenance, RunFolder
+from rstar2.records.grades import Phase
 from rstar2.rollout import (
     RolloutLimits,
     SamplingParams,
@@ -49,27 +51,29 @@ from rstar2.training import curriculum
 from rstar2.training.checkpoint import (
     CheckpointError,
     Policy,
-    load_optimizer,
+    load_optimizers,
     load_policy,
     save_policy,
 )
 from rstar2.training.collect import Batch, RolloutsLostError, collect
-from rstar2.training.curriculum import RLRun, mine_hard_problems, train_rl
+from rstar2.training.curriculum import RLRun, train_rl
 from rstar2.training.evaluate import evaluate
 from rstar2.training.grpo import (
     Arm,
     Group,
     NonFiniteGradientError,
-    response_log_probs,
+    UpdateRow,
     update,
     update_rows,
 )
 from rstar2.training.laptop_data import LaptopData, laptop_tokenizer
-from rstar2.training.metrics import rollout_metrics, step_metrics
+from rstar2.training.metrics import rollout_metrics, step_metrics, update_metrics
+from rstar2.training.mining import Mined, mine_hard_problems
 from rstar2.training.model import new_model
+from rstar2.training.packed import TokenSequence, next_token_loss, token_log_probs
 from rstar2.training.slips import slipped_call
 from rstar2.training.spec import RLSpec, StageSpec
-from rstar2.training.supervised import _batches, next_token_loss, train_supervised
+from rstar2.training.supervised import _batches, train_supervised
 from rstar2.training.traces import (
     Demonstration,
     Document,
@@ -230,6 +234,7 @@ def train(
     arm: Arm = Arm.GRPO_ROC,
     spec: RLSpec = RL,
     kill_after: int | None = None,
+    on_mining: Callable[[int, int], None] = lambda _done, _problems: None,
 ) -> tuple[RunFolder, Policy]:
     """Trains in a folder, or goes on there; all that is in memory is made anew."""
     if not (path / "run.json").exists():
@@ -245,7 +250,7 @@ def train(
 
     async def go() -> Policy:
         async with Sandbox() as sandbox:
-            return await train_rl(policy, run, folder, sandbox, on_step)
+            return await train_rl(policy, run, folder, sandbox, on_step, on_mining=on_mining)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(curriculum, "draw_mixed", draw_guessable)
@@ -282,12 +287,12 @@ def test_the_same_seed_gives_the_same_run_also_when_it_is_killed(
     whole, first = train(guesser, tmp_path / "whole", stages)
     again, second = train(guesser, tmp_path / "again", stages)
     with pytest.raises(Killed):
-        train(guesser, tmp_path / "killed", stages, kill_after=4)
+        train(guesser, tmp_path / "killed", stages, kill_after=3)
     killed = RunFolder.open(tmp_path / "killed")
-    assert [row["step"] for row in killed.metrics.rows()] == [1, 2, 3, 4]
+    assert [row["step"] for row in killed.metrics.rows()] == [1, 2, 3]
     assert [path.name for path in killed.checkpoints.iterdir()] == ["step-000002"]
     with killed.metrics.path.open("a") as file:
-        file.write('{"step": 5, "accur')
+        file.write('{"step": 4, "accur')
     _, resumed = train(guesser, tmp_path / "killed", stages)
 
     assert not torch.equal(weights(first.model), weights(load_policy(guesser, LAPTOP).model))
@@ -297,6 +302,29 @@ def test_the_same_seed_gives_the_same_run_also_when_it_is_killed(
         assert torch.equal(weights(policy.model), weights(first.model))
         saved = load_policy(folder.checkpoints / "final", LAPTOP)
         assert torch.equal(weights(saved.model), weights(first.model))
+
+
+def test_a_run_killed_between_mining_and_its_stage_mines_once(
+    guesser: Path, tmp_path: Path
+) -> None:
+    """The step before the stage is made again; its weights are those that mined."""
+    stages = [stage(3), stage(1, "mined")]
+    whole, first = train(guesser, tmp_path / "whole", stages)
+    told: list[tuple[int, int]] = []
+
+    def on_mining(done: int, problems: int) -> None:
+        told.append((done, problems))
+        if done == problems:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(guesser, tmp_path / "killed", stages, on_mining=on_mining)
+    killed = RunFolder.open(tmp_path / "killed")
+    assert [path.name for path in killed.checkpoints.iterdir()] == ["step-000002"]
+    _, resumed = train(guesser, tmp_path / "killed", stages, on_mining=on_mining)
+    assert told == [(0, 4), (4, 4)]
+    assert torch.equal(weights(resumed.model), weights(first.model))
+    assert killed.metrics_parquet.read_bytes() == whole.metrics_parquet.read_bytes()
 
 
 def test_a_run_whose_training_is_over_only_loads_its_policy(guesser: Path, tmp_path: Path) -> None:
@@ -311,7 +339,7 @@ def test_a_mined_stage_trains_on_what_was_mined_and_on_nothing_else(
     guesser: Path, tmp_path: Path
 ) -> None:
     folder, _ = train(guesser, tmp_path, [stage(0), stage(1, "mined")])
-    mined = set(json.loads((tmp_path / "mined-2.json").read_bytes()))
+    mined = set(json.loads((tmp_path / "mined-2.json").read_bytes())["problems"])
     candidates = {problem(-1 - index).problem_id for index in range(4)}
     (row,) = folder.metrics.rows()
     lines = folder.trajectories.read_text().splitlines()
@@ -332,7 +360,10 @@ def test_mining_drops_what_is_solved_every_time(policy: Policy) -> None:
         for one, value in known
     ]
 
-    assert _mine(policy, [*easy, *hard], "mine", greedy) == hard
+    mined = _mine(policy, [*easy, *hard], "mine", greedy)
+    assert list(mined.problems) == hard
+    assert mined.grades.total() == 8 * len(easy + hard)
+    assert {grade.phase for grade in mined.grades} == {Phase.MINING}
 
 
 def test_mining_keeps_what_is_solved_only_sometimes(policy: Policy, batch: Batch) -> None:
@@ -342,14 +373,13 @@ def test_mining_keeps_what_is_solved_only_sometimes(policy: Policy, batch: Batch
         group.rollouts[0].problem: sum(rollout.reward for rollout in group.rollouts)
         for group in batch.groups
     }
-    assert found == [one for one, right in solved.items() if right < RL.oversample]
-    assert any(solved[one] > 0 for one in found)
+    hard = tuple(one for one, right in solved.items() if right < RL.oversample)
+    assert found.problems == hard
+    assert any(solved[one] > 0 for one in hard)
 
 
-def _mine(
-    policy: Policy, candidates: Sequence[Problem], name: str, limits: RolloutLimits
-) -> list[Problem]:
-    async def mine() -> list[Problem]:
+def _mine(policy: Policy, candidates: Sequence[Problem], name: str, limits: RolloutLimits) -> Mined:
+    async def mine() -> Mined:
         async with Sandbox() as sandbox:
             return await mine_hard_problems(
                 candidates,
@@ -388,6 +418,19 @@ def test_metrics_count_every_rollout_sampled(batch: Batch) -> None:
     kept = [rollout for group in batch.used for rollout in group.kept]
     assert len(kept) == RL.group_size * metrics["groups_used"]
     assert metrics["kept/accuracy"] == sum(r.reward for r in kept) / len(kept)
+
+
+def test_what_is_measured_in_the_update_says_so_in_its_name(policy: Policy, batch: Batch) -> None:
+    optimizer = torch.optim.AdamW(policy.model.parameters())
+    report = update(policy.model, optimizer, batch.used, RL, seed=(0, 0))
+    metrics = update_metrics(report)
+    assert all(name.startswith(("kept/", "update/")) for name in metrics)
+    assert metrics.keys().isdisjoint(step_metrics(batch.groups, batch.used))
+    paths = [rollout.trajectory for group in batch.used for rollout in group.kept]
+    nats = -sum(sum(path.log_probs) for path in paths)
+    tokens = sum(path.num_model_tokens for path in paths)
+    assert metrics["kept/entropy"] == pytest.approx(nats / tokens)
+    assert metrics["update/optimizer_steps"] == RL.minibatches
 
 
 def test_a_mean_over_nothing_is_nan() -> None:
@@ -446,9 +489,13 @@ def off_policy(groups: Sequence[Group]) -> list[Group]:
     return moved
 
 
+def as_sequences(paths: Sequence[Trajectory]) -> list[TokenSequence]:
+    return [UpdateRow(path, 0.0, 0.0).sequence for path in paths]
+
+
 def after_update(policy: Policy, groups: Sequence[Group], spec: RLSpec) -> torch.Tensor:
     model = copy.deepcopy(policy.model)
-    update(model, torch.optim.SGD(model.parameters(), lr=0.5), groups, spec, seed=7)
+    update(model, torch.optim.SGD(model.parameters(), lr=0.5), groups, spec, seed=(7, 3))
     return weights(model)
 
 
@@ -490,7 +537,7 @@ def test_an_update_equals_the_float64_reference(
     spec = RL.model_copy(update=changed)
     model = copy.deepcopy(policy.model).double()
     order = list(groups)
-    random.Random(7).shuffle(order)
+    random.Random("minibatches:7:3").shuffle(order)
     for number in range(minibatches):
         reference_step(model, order[number::minibatches], spec)
     moved = weights(model) - weights(policy.model)
@@ -507,6 +554,34 @@ def test_the_cut_into_micro_batches_does_not_matter(policy: Policy, batch: Batch
     ]
     moved = (cut[0] - weights(policy.model)).norm()
     assert all((one - cut[0]).norm() < 1e-4 * moved for one in cut[1:])
+
+
+def test_the_minibatches_of_a_step_depend_on_the_seed_of_the_run_and_on_the_step(
+    policy: Policy, batch: Batch
+) -> None:
+    def moved(seed: tuple[int, int]) -> torch.Tensor:
+        model = copy.deepcopy(policy.model)
+        update(model, torch.optim.SGD(model.parameters(), lr=0.5), batch.used[:6], RL, seed=seed)
+        return weights(model)
+
+    assert torch.equal(moved((1, 2)), moved((1, 2)))
+    assert len({moved(seed).numpy().tobytes() for seed in ((1, 2), (2, 1), (1, 3), (3, 2))}) > 2
+
+
+def test_a_rollout_without_a_model_token_adds_nothing(policy: Policy, batch: Batch) -> None:
+    group = batch.used[0]
+    (first, *others) = group.kept
+    silent = dataclasses.replace(
+        first.trajectory, response_ids=(), response_mask=(), log_probs=(), turns=()
+    )
+    rollouts = (dataclasses.replace(first, trajectory=silent), *others)
+    groups = [dataclasses.replace(group, rollouts=rollouts)]
+    one = RL.model_copy(update={"minibatches": 1, "grad_clip": 1e9})
+    model = copy.deepcopy(policy.model).double()
+    reference_step(model, groups, one)
+    moved = weights(model) - weights(policy.model)
+    error = after_update(policy, groups, one) - weights(policy.model) - moved
+    assert error.norm() < 1e-4 * moved.norm()
 
 
 def test_each_minibatch_is_normalised_by_its_own_tokens(batch: Batch) -> None:
@@ -534,7 +609,7 @@ def test_tokens_of_the_environment_get_no_gradient(policy: Policy, batch: Batch)
     paths = [rollout.trajectory for rollout in used[0].kept]
     logits: list[int] = []
     policy.model.lm_head.register_full_backward_hook(lambda *args: logits.append(len(args[2][0])))
-    response_log_probs(policy.model, paths, 1.0).sum().backward()
+    token_log_probs(policy.model, as_sequences(paths), 1.0).sum().backward()
     assert logits == [sum(path.num_model_tokens for path in paths)]
 
 
@@ -549,7 +624,7 @@ def test_the_trainer_sees_the_log_probs_that_the_engine_recorded(
         if written
     ]
     with torch.no_grad():
-        computed = response_log_probs(policy.model, paths, RL.temperature)
+        computed = token_log_probs(policy.model, as_sequences(paths), RL.temperature)
     assert (computed - torch.tensor(recorded)).abs().max() < 1e-5
 
 
@@ -561,14 +636,15 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights(
     before = weights(policy.model)
     optimizer = torch.optim.AdamW(policy.model.parameters())
     with pytest.raises(NonFiniteGradientError, match=r"minibatch 1 of 2 has norm nan .*lower rl"):
-        update(policy.model, optimizer, batch.used, RL, seed=0)
+        update(policy.model, optimizer, batch.used, RL, seed=(0, 0))
     assert torch.equal(weights(policy.model), before)
     assert not optimizer.state
 
 
 def test_a_batch_without_a_group_changes_nothing(policy: Policy) -> None:
     before = weights(policy.model)
-    report = update(policy.model, torch.optim.AdamW(policy.model.parameters()), [], RL, seed=0)
+    optimizer = torch.optim.AdamW(policy.model.parameters())
+    report = update(policy.model, optimizer, [], RL, seed=(0, 0))
     assert report.optimizer_steps == 0
     assert math.isnan(report.loss)
     assert math.isnan(report.entropy)
@@ -837,7 +913,7 @@ def test_a_checkpoint_gives_back_policy_and_optimizer(policy: Policy, tmp_path: 
     save_policy(policy, tmp_path / "a", optimizer)
     loaded = load_policy(tmp_path / "a", LAPTOP)
     restored = torch.optim.AdamW(loaded.model.parameters(), lr=1e-3)
-    load_optimizer(restored, tmp_path / "a")
+    load_optimizers(tmp_path / "a", restored)
     for each, its in ((policy, optimizer), (loaded, restored)):
         one_step(each, its)
     assert torch.equal(weights(policy.model), weights(loaded.model))
@@ -908,4 +984,4 @@ def test_a_missing_or_damaged_optimizer_is_one_clear_error(
         (tmp_path / "optimizer.safetensors").write_bytes(b"abc")
     optimizer = torch.optim.AdamW(policy.model.parameters())
     with pytest.raises(CheckpointError, match=r"optimizer\.safetensors"):
-        load_optimizer(optimizer, tmp_path)
+        load_optimizers(tmp_path, optimizer)

@@ -7,8 +7,8 @@
 (rollouts of the training).
 """
 
+import io
 import json
-import time
 from dataclasses import dataclass
 
 import pandas as pd
@@ -19,23 +19,32 @@ from rstar2.experiments.presets import Preset
 from rstar2.experiments.progress import ProgressFile
 from rstar2.problems import Split
 from rstar2.protocol import TokenTemplate
-from rstar2.records import RunFolder, RunState, atomic_write
+from rstar2.records import RunFolder, RunState, Session, atomic_write
 from rstar2.records.grades import read_grades, write_grades
 from rstar2.rollout.serialise import rollout_to_json
 from rstar2.sandbox import Sandbox
-from rstar2.training.checkpoint import Policy, load_policy, save_policy
+from rstar2.training.checkpoint import Policy, find_final, find_step, load_policy, save_step
 from rstar2.training.curriculum import RLRun, train_rl
 from rstar2.training.evaluate import Evaluation, evaluate, evaluation_limits
 from rstar2.training.grpo import Arm
-from rstar2.training.laptop_data import laptop_tokenizer, make_laptop_data
+from rstar2.training.laptop_data import (
+    laptop_tokenizer,
+    load_examples,
+    make_laptop_data,
+    save_examples,
+)
+from rstar2.training.mining import mined_grades
 from rstar2.training.model import new_model
 from rstar2.training.spec import EvaluationSpec
-from rstar2.training.supervised import train_supervised
+from rstar2.training.supervised import SupervisedPhase, train_phases
 from rstar2.training.tokenizer import END_OF_TEXT
 from rstar2.training.traces import encode_demonstration, encode_document
 
 HELD_OUT_SEED = 20_000
 """Seed of the held-out problems and their sampling; the same for every run and arm."""
+
+_EXAMPLES = "examples.safetensors"
+"""What the supervised phases learn from, encoded; kept until they are over."""
 
 _SFT_SHARES = {"data": 1.0, "pretrain": 6.0, "sft": 5.0, "evaluation": 1.0}
 _ARM_SHARES = {"RL": 8.0, "evaluation": 1.0}
@@ -73,56 +82,28 @@ def job(plan: Plan, folder: RunFolder) -> Job:
 async def train_sft(job: Job) -> None:
     """Makes the data, trains the tokenizer, pretrains, runs the SFT and evaluates.
 
-    A run that was interrupted begins again: it takes minutes and has no middle. A run
-    that is done stays as it is.
+    A run that was interrupted goes on from its last checkpoint, one that is done stays as it
+    is. The data alone are made again when the run ended before they stood.
     """
     if job.folder.state is RunState.DONE:
         return
-    began = time.perf_counter()
     torch.set_num_threads(1)
-    preset, folder = job.preset, job.folder
-    progress = ProgressFile(folder.path, _SFT_SHARES)
-    folder.metrics.truncate_after(0)
+    session = Session(job.folder)
+    progress = ProgressFile(job.folder.path, _SFT_SHARES)
     async with Sandbox() as sandbox:
-        progress.report("data", 0, 1)
-        data = await make_laptop_data(
-            preset.pretrain,
-            preset.sft,
-            preset.noise,
-            preset.limits,
-            seed=job.seed,
-            sandbox=sandbox,
-            manifest=preset.texts,
-        )
-        tokenizer = laptop_tokenizer(data, preset.texts, preset.model.vocab_size)
-        template = TokenTemplate(tokenizer, preset.texts)
-        model = new_model(
-            preset.model, vocab_size=len(tokenizer), end_id=template.end_id, seed=job.seed
-        )
-        end_of_text = tokenizer.get_vocab()[END_OF_TEXT]
-        documents = [encode_document(text, template, end_of_text) for text in data.documents]
-        demonstrations = [
-            encode_demonstration(one, template, preset.limits.max_tool_tokens)
-            for one in data.demonstrations
-        ]
-        steps = 0
-        for phase, examples, spec in (
-            ("pretrain", documents, preset.pretrain),
-            ("sft", demonstrations, preset.sft),
-        ):
-
-            def log(step: int, total: int, loss: float, phase: str = phase) -> None:
-                nonlocal steps
-                steps += 1
-                folder.metrics.append({"step": steps, "phase": phase, "loss": loss})
-                progress.report(phase, step, total, f"loss {loss:.2f}")
-
-            train_supervised(model, examples, spec, seed=job.seed, on_step=log)
-            folder.append_timing({"phase": phase, "seconds": time.perf_counter() - began})
-        policy = Policy(model, tokenizer, template)
-        save_policy(policy, folder.checkpoints / "final")
-        await _evaluate(job, policy, sandbox, progress)
-    _finish(job, began)
+        session.lap("start")
+        final = find_final(job.folder.checkpoints)
+        if final is not None:
+            policy = load_policy(final, job.preset.texts)
+        else:
+            if find_step(job.folder.checkpoints) is None:
+                progress.report("data", 0, 1)
+                await _prepare(job, sandbox)
+                session.lap("data")
+            policy = _teach(job, session, progress)
+        (job.folder.path / _EXAMPLES).unlink(missing_ok=True)
+        await _evaluate(job, policy, sandbox, session, progress)
+    _finish(job, session)
 
 
 async def train_arm(job: Job) -> None:
@@ -135,9 +116,9 @@ async def train_arm(job: Job) -> None:
         return
     assert job.plan.needs is not None
     sft_checkpoint = job.plan.needs.folder / "checkpoints" / "final"
-    began = time.perf_counter()
     torch.set_num_threads(1)
     preset, folder = job.preset, job.folder
+    session = Session(folder)
     progress = ProgressFile(folder.path, _ARM_SHARES)
     run = RLRun(Arm(job.plan.arm), preset.rl, preset.stages, preset.limits, job.seed)
 
@@ -145,50 +126,77 @@ async def train_arm(job: Job) -> None:
         detail = f"accuracy {metrics['accuracy']:.2f} tool errors {metrics['tool_error']:.2f}"
         progress.report("RL", step, total, detail)
 
+    if find_final(folder.checkpoints) is None:
+        found = find_step(folder.checkpoints)
+        progress.report("RL", found[0] if found else 0, run.total_steps)
     async with Sandbox() as sandbox:
         policy = load_policy(sft_checkpoint, preset.texts)
-        policy = await train_rl(policy, run, folder, sandbox, log)
-        await _evaluate(job, policy, sandbox, progress)
-    _finish(job, began)
+        session.lap("start")
+        policy = await train_rl(
+            policy,
+            run,
+            folder,
+            sandbox,
+            log,
+            session=session,
+            on_mining=lambda done, problems: progress.report("mining", done, problems),
+        )
+        await _evaluate(job, policy, sandbox, session, progress)
+    _finish(job, session)
 
 
-def loss_summary(folder: RunFolder) -> pd.DataFrame:
-    """Mean loss of the first and the last tenth of each phase, in nats per counted token."""
-    table = pd.read_parquet(folder.metrics_parquet)
-    rows = []
-    for phase, part in table.groupby("phase", sort=False):
-        tenth = max(1, len(part) // 10)
-        first, last = part["loss"].head(tenth).mean(), part["loss"].tail(tenth).mean()
-        rows.append({"phase": phase, "steps": len(part), "first": first, "last": last})
-    return pd.DataFrame(rows).round(3)
+async def _prepare(job: Job, sandbox: Sandbox) -> None:
+    """Writes the encoded examples and the checkpoint of step 0: fresh weights, tokenizer."""
+    preset = job.preset
+    data = await make_laptop_data(
+        preset.pretrain,
+        preset.sft,
+        preset.noise,
+        preset.limits,
+        seed=job.seed,
+        sandbox=sandbox,
+        manifest=preset.texts,
+    )
+    tokenizer = laptop_tokenizer(data, preset.texts, preset.model.vocab_size)
+    template = TokenTemplate(tokenizer, preset.texts)
+    model = new_model(
+        preset.model, vocab_size=len(tokenizer), end_id=template.end_id, seed=job.seed
+    )
+    end_of_text = tokenizer.get_vocab()[END_OF_TEXT]
+    examples = {
+        "pretrain": [encode_document(text, template, end_of_text) for text in data.documents],
+        "sft": [
+            encode_demonstration(one, template, preset.limits.max_tool_tokens)
+            for one in data.demonstrations
+        ],
+    }
+    save_examples(job.folder.path / _EXAMPLES, examples)
+    save_step(Policy(model, tokenizer, template), job.folder.checkpoints, 0)
 
 
-def stage_summary(folder: RunFolder) -> pd.DataFrame:
-    """Means of each stage of an arm."""
-    table = pd.read_parquet(folder.metrics_parquet)
-    names = ["accuracy", "tool_error_in_correct", "tokens", "truncated", "groups_used", "entropy"]
-    means = table.groupby("stage")[names].mean()
-    return means.assign(steps=table.groupby("stage").size()).round(3).reset_index()
+def _teach(job: Job, session: Session, progress: ProgressFile) -> Policy:
+    file = job.folder.path / _EXAMPLES
+    specs = {"pretrain": job.preset.pretrain, "sft": job.preset.sft}
+    return train_phases(
+        [SupervisedPhase(name, load_examples(file, name), spec) for name, spec in specs.items()],
+        job.folder,
+        job.preset.texts,
+        seed=job.seed,
+        session=session,
+        on_step=lambda phase, step, total, loss: progress.report(
+            phase, step, total, f"loss {loss:.2f}"
+        ),
+    )
 
 
-def evaluation_summary(folder: RunFolder) -> pd.DataFrame:
-    """Accuracy, tool errors in right rollouts and tokens of each held-out set."""
-    table = pd.read_parquet(folder.path / "evaluation.parquet")
-    totals = table.groupby("problem_set", sort=False).sum(numeric_only=True)
-    return pd.DataFrame(
-        {
-            "set": totals.index,
-            "problems": table.groupby("problem_set", sort=False).size().to_numpy(),
-            "accuracy": (totals["correct"] / totals["samples"]).to_numpy(),
-            "tool errors in correct": (
-                totals["errors_in_correct"] / totals["calls_in_correct"]
-            ).to_numpy(),
-            "tokens": (totals["tokens"] / totals["samples"]).to_numpy(),
-        }
-    ).round(3)
+async def _evaluate(
+    job: Job, policy: Policy, sandbox: Sandbox, session: Session, progress: ProgressFile
+) -> None:
+    def log(done: int, total: int) -> None:
+        session.lap("evaluation", problems=done)
+        progress.report("evaluation", done, total)
 
-
-async def _evaluate(job: Job, policy: Policy, sandbox: Sandbox, progress: ProgressFile) -> None:
+    progress.report("evaluation", 0, 1)
     evaluation = await evaluate(
         policy,
         job.evaluation,
@@ -196,20 +204,24 @@ async def _evaluate(job: Job, policy: Policy, sandbox: Sandbox, progress: Progre
         split=Split.HELD_OUT,
         seed=HELD_OUT_SEED,
         sandbox=sandbox,
-        on_problems=lambda done, total: progress.report("evaluation", done, total),
+        on_problems=log,
+        chunks=job.folder.path / "evaluation.jsonl",
     )
     _write_evaluation(job.folder, evaluation)
 
 
 def _write_evaluation(folder: RunFolder, evaluation: Evaluation) -> None:
     table = pd.DataFrame([score.as_row() for score in evaluation.scores])
-    table.to_parquet(folder.path / "evaluation.parquet", index=False)
+    buffer = io.BytesIO()
+    table.to_parquet(buffer, index=False)
+    atomic_write(folder.path / "evaluation.parquet", buffer.getvalue())
     lines = [json.dumps(rollout_to_json(rollout)) + "\n" for rollout in evaluation.examples]
     atomic_write(folder.path / "examples.jsonl", "".join(lines).encode())
-    write_grades(folder.grades_parquet, read_grades(folder.grades) + evaluation.grades)
+    mined = mined_grades(sorted(folder.path.glob("mined-*.json")))
+    write_grades(folder.grades_parquet, read_grades(folder.grades) + mined + evaluation.grades)
 
 
-def _finish(job: Job, began: float) -> None:
+def _finish(job: Job, session: Session) -> None:
     job.folder.metrics.to_parquet(job.folder.metrics_parquet)
-    seconds = round(time.perf_counter() - began, 1)
-    job.folder.update(RunState.DONE, wall_seconds=seconds)
+    session.lap("records")
+    job.folder.update(RunState.DONE, wall_seconds=round(session.total_seconds(), 1))

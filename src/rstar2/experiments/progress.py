@@ -39,23 +39,26 @@ class ProgressFile:
         self._path = folder / "progress.json"
         self._shares = {phase: share / whole for phase, share in shares.items()}
         self._written = 0.0
+        self._phase = ""
+        self._done = 0.0
 
     def report(self, phase: str, done: int, total: int, detail: str = "") -> None:
-        """Says that ``done`` of ``total`` units of a phase are done."""
+        """Says that ``done`` of ``total`` units of a phase are done.
+
+        Written at most twice a second, but at once when the phase is new or over. A phase
+        without a share leaves the progress of the run where it is.
+        """
         now = time.monotonic()
-        if now - self._written < _EVERY_SECONDS and done < total:
+        new = phase != self._phase
+        if now - self._written < _EVERY_SECONDS and done < total and not new:
             return
-        self._written = now
-        before = 0.0
-        for name, share in self._shares.items():
-            if name == phase:
-                break
-            before += share
-        state = {
-            "phase": f"{phase} {done}/{total}{' ' + detail if detail else ''}",
-            "done": before + self._shares[phase] * done / max(total, 1),
-        }
-        atomic_write(self._path, json.dumps(state).encode())
+        self._written, self._phase = now, phase
+        if phase in self._shares:
+            names = list(self._shares)
+            before = sum(self._shares[name] for name in names[: names.index(phase)])
+            self._done = before + self._shares[phase] * done / max(total, 1)
+        text = f"{phase} {done}/{total}{' ' + detail if detail else ''}"
+        atomic_write(self._path, json.dumps({"phase": text, "done": self._done}).encode())
 
 
 def read_progress(folder: Path) -> ProgressState:

@@ -17,6 +17,7 @@ from rstar2.records.provenance import (
     working_tree,
 )
 from rstar2.records.run_folder import RunFolder, RunState
+from rstar2.records.session import Session
 from rstar2.records.sources import deciding_sources
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "RecordError",
     "RunFolder",
     "RunState",
+    "Session",
     "append_json_line",
     "atomic_write",
     "cut_json_lines",

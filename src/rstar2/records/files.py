@@ -2,11 +2,13 @@
 
 A reader sees the old bytes or the new ones, never half of them. An appended line is on
 the disk when the call returns; what a kill can leave behind is one torn last line, which
-readers leave out and :func:`cut_json_lines` removes.
+readers leave out and :func:`cut_json_lines` removes. Folders are replaced whole as well;
+what a kill leaves beside one, :func:`mend_folder` takes away.
 """
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,25 +84,84 @@ def atomic_writer(path: Path) -> Iterator[Callable[[bytes], None]]:
         raise
 
 
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Replace a folder whole: filled under a temporary name, fsync of all in it, rename.
+
+    A former folder gives way first, so that a kill can leave neither under the real name;
+    :func:`mend_folder` then brings it back.
+
+    Yields:
+        The folder to fill. If the block raises, the former one is untouched and no other is left.
+
+    Raises:
+        RecordError: The folder cannot be written, or has no space left; an ``OSError`` of the
+            block is told so too.
+    """
+    mend_folder(path)
+    partial, old = _beside(path)
+    make_folder(partial)
+    try:
+        yield partial
+        _sync_tree(partial)
+        if path.exists():
+            path.replace(old)
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        mend_folder(path)
+        raise _cannot("write", path, error) from error
+    except BaseException:
+        mend_folder(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def mend_folder(path: Path) -> None:
+    """Take away what a kill in :func:`atomic_folder` left; a former folder comes back.
+
+    Raises:
+        RecordError: It cannot be brought back.
+    """
+    partial, old = _beside(path)
+    if old.exists() and not path.exists():
+        try:
+            old.replace(path)
+        except OSError as error:
+            raise _cannot("bring back", path, error) from error
+    for rest in (partial, old):
+        shutil.rmtree(rest, ignore_errors=True)
+
+
+def mend_folders(parent: Path) -> None:
+    """Mend every folder in ``parent``, as :func:`mend_folder`."""
+    for left in [*parent.glob("*.partial"), *parent.glob("*.old")]:
+        mend_folder(left.with_suffix(""))
+
+
 def append_json_line(path: Path, row: Mapping[str, Any]) -> None:
     """Append one JSON line; it is on the disk when the call returns.
 
-    Numbers that are not finite are written as Python's JSON names them (``NaN``).
+    Numbers that are not finite are written as Python's JSON names them (``NaN``). A row with a
+    lone surrogate, which a model may write, is escaped.
 
     Raises:
         RecordError: The file cannot be written, ends in a torn line, or the row is not JSON.
     """
     try:
-        line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
+        line = _as_line(row)
     except (TypeError, ValueError) as error:
         raise RecordError(f"cannot append to {path}: the row is not JSON: {error}") from error
     try:
         with path.open("a+b") as file:
-            if _torn(file.tell(), path):
+            size = file.tell()
+            if _torn(size, path):
                 raise RecordError(f"{path} ends in a torn line: cut it back before you append")
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
+        if size == 0:
+            _sync_folder(path.parent)
     except OSError as error:
         raise _cannot("append to", path, error) from error
 
@@ -125,6 +186,13 @@ def cut_json_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     """
     if path.exists():
         atomic_write(path, b"".join(line for line, row in _lines(path) if keep(row)))
+
+
+def _as_line(row: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(row).encode() + b"\n"
 
 
 def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
@@ -154,6 +222,19 @@ def _torn(size: int, path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"
+
+
+def _beside(path: Path) -> tuple[Path, Path]:
+    """Where the next content of a folder is filled, and where its former one waits."""
+    return path.with_name(f"{path.name}.partial"), path.with_name(f"{path.name}.old")
+
+
+def _sync_tree(path: Path) -> None:
+    for folder, _, files in os.walk(path):
+        for name in files:
+            with Path(folder, name).open("rb") as file:
+                os.fsync(file.fileno())
+        _sync_folder(Path(folder))
 
 
 def _sync_folder(path: Path) -> None:

@@ -1,8 +1,8 @@
 """What the grader said over a run: distinct boxes, each with its verdict and its number.
 
-A step of training appends one line to ``grades.jsonl``; the finished run folds the lines and
-the evaluation into ``grades.parquet``, from which the reward can be examined later without
-rolling anything out again.
+A step of training appends one line to ``grades.jsonl``; the finished run folds the lines, the
+mining and the evaluation into ``grades.parquet``, from which the reward can be examined later
+without rolling anything out again.
 """
 
 import io
@@ -23,6 +23,8 @@ class Phase(StrEnum):
 
     RL = "rl"
     """An RL step: every rollout sampled, before selection."""
+    MINING = "mining"
+    """The choice of hard problems before a stage."""
     EVALUATION = "evaluation"
     """The evaluation of held-out problems."""
 
@@ -78,8 +80,42 @@ def append_grades(path: Path, step: int, grades: Counter[Grade]) -> None:
     Raises:
         RecordError: As :func:`rstar2.records.append_json_line`.
     """
-    rows = [{**asdict(grade), "rollouts": count} for grade, count in sorted(grades.items())]
-    append_json_line(path, {"step": step, "grades": rows})
+    append_json_line(path, {"step": step, "grades": grades_to_json(grades)})
+
+
+def grades_to_json(grades: Counter[Grade]) -> list[dict[str, Any]]:
+    """Grades as plain values, sorted."""
+    return [{**asdict(grade), "rollouts": count} for grade, count in sorted(grades.items())]
+
+
+def grades_from_json(rows: object, path: Path) -> Counter[Grade]:
+    """The grades that :func:`grades_to_json` gave.
+
+    Args:
+        rows: What was read.
+        path: Where, for the message.
+
+    Raises:
+        RecordError: They are something else.
+    """
+    total: Counter[Grade] = Counter()
+    if not isinstance(rows, list):
+        raise RecordError(f"{path}: {rows!r:.200} is no list of grades")
+    for row in rows:
+        try:
+            grade = Grade(
+                phase=Phase(row["phase"]),
+                gold=_text(row["gold"]),
+                box=_text(row["box"]),
+                reason=Reason(row["reason"]),
+                value=_text(row["value"]),
+            )
+            if not isinstance(row["rollouts"], int) or row["rollouts"] < 1:
+                raise ValueError("rollouts is no positive number")
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError(f"{path}: {row!r:.200} is no row of grades: {error!r}") from error
+        total[grade] += row["rollouts"]
+    return total
 
 
 def read_grades(path: Path) -> Counter[Grade]:
@@ -90,7 +126,7 @@ def read_grades(path: Path) -> Counter[Grade]:
     """
     total: Counter[Grade] = Counter()
     for line in read_json_lines(path):
-        total.update(_counted(line.get("grades", []), path))
+        total.update(grades_from_json(line.get("grades", []), path))
     return total
 
 
@@ -105,9 +141,10 @@ def write_grades(path: Path, grades: Counter[Grade]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [{**asdict(grade), "rollouts": count} for grade, count in sorted(grades.items())]
     text = [pa.field(name, pa.string()) for name in Grade.__dataclass_fields__]
-    table = pa.Table.from_pylist(rows, pa.schema([*text, pa.field("rollouts", pa.int64())]))
+    table = pa.Table.from_pylist(
+        grades_to_json(grades), pa.schema([*text, pa.field("rollouts", pa.int64())])
+    )
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     atomic_write(path, buffer.getvalue())
@@ -130,28 +167,7 @@ def load_grades(path: Path) -> Counter[Grade]:
         ) from error
     except (OSError, pa.ArrowInvalid) as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
-    return _counted(rows, path)
-
-
-def _counted(rows: Any, path: Path) -> Counter[Grade]:
-    total: Counter[Grade] = Counter()
-    if not isinstance(rows, list):
-        raise RecordError(f"{path}: {rows!r:.200} is no list of grades")
-    for row in rows:
-        try:
-            grade = Grade(
-                phase=Phase(row["phase"]),
-                gold=_text(row["gold"]),
-                box=_text(row["box"]),
-                reason=Reason(row["reason"]),
-                value=_text(row["value"]),
-            )
-            if not isinstance(row["rollouts"], int) or row["rollouts"] < 1:
-                raise ValueError("rollouts is no positive number")
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordError(f"{path}: {row!r:.200} is no row of grades: {error!r}") from error
-        total[grade] += row["rollouts"]
-    return total
+    return grades_from_json(rows, path)
 
 
 def _text(value: object) -> str:

@@ -4,9 +4,11 @@
 ``params.json``          the final parameters
 ``run.json``             state, provenance, facts; replaced whole on each update
 ``metrics.jsonl``        one row as a step ends; ``metrics.parquet`` at the end
-``timing.jsonl``         what cannot repeat: seconds, throughput
+``timing.jsonl``         what cannot repeat: seconds, a row as a part of the work ends
 ``trajectories.jsonl``   sampled rollouts
 ``grades.jsonl``         what the grader said, a line as a step ends; ``grades.parquet`` at the end
+``evaluation.jsonl``     the finished chunks of the evaluation; ``evaluation.parquet`` at the end
+``mined-3.json``         the hard problems of stage 3, and of which weights
 ``checkpoints/``         weights, safetensors
 =======================  ====================================================
 """

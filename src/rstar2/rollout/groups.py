@@ -5,8 +5,9 @@ graded and never counts. A group that stays short is for the selection to drop.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from rstar2.grading import Verdict, grade
 from rstar2.problems import Problem
@@ -15,6 +16,8 @@ from rstar2.rollout.agent import RolloutLimits, ToolRunner, run_rollout
 from rstar2.rollout.engine import Engine
 
 _FRESH_SAMPLES = 3
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +86,26 @@ async def roll_out(
         return None
 
     places = range(len(problems))
-    tasks = [asyncio.create_task(one(p, s)) for p in places for s in range(samples)]
-    try:
-        finished = await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
+    finished = await run_all(one(p, s) for p in places for s in range(samples))
     rows = [finished[p * samples : (p + 1) * samples] for p in places]
     return [[rollout for rollout in row if rollout is not None] for row in rows]
+
+
+async def run_all(jobs: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
+    """Runs coroutines at once; one that fails ends the others.
+
+    Returns:
+        Their results, in order.
+
+    Raises:
+        Exception: What the first to fail raised, itself and not in a group, when the others
+            have ended.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(job) for job in jobs]
+    except BaseExceptionGroup as failures:
+        first = failures.exceptions[0]
+    else:
+        return [task.result() for task in tasks]
+    raise first

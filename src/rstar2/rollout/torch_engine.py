@@ -1,12 +1,15 @@
 """``TorchEngine``: continuous batching on one machine, the same run for the same seed.
 
-1. Rows join and leave at *logical* steps. A row whose turn ended waits a fixed number
-   of steps for its tool; at that step the engine waits for the answer, however long it
-   takes, and never takes it earlier. So the batches depend on token counts alone.
-2. Random numbers are counted per (seed, request, position).
-3. Tokens that are already known (tool responses) are fed through the batch one a step.
-4. Rows with the same prompt share one prefill.
-5. When no conversation is open, the next one begins an empty batch: rows that ended a
+1. Time is counted in logical steps: one token for every row. Every ``interval`` steps the
+   batch is rearranged, and only then: rows that have ended leave, rows whose tool has answered
+   go on, rows that queue join.
+2. A row whose turn ended waits one to two intervals for its tool. When they are over the
+   engine waits for the answer, however long it takes, and never takes it earlier. So the
+   batches depend on token counts alone. Other rows are sampled while tools run.
+3. Random numbers are counted per (seed, request, position).
+4. Rows with the same prompt share its keys and values.
+5. Tokens that are already known (tool responses) are fed at once, not one a step.
+6. When no conversation is open, the next one begins an empty batch: rows that ended a
    moment ago and have not left yet would tell how fast their tools were.
 """
 
@@ -25,7 +28,8 @@ from transformers import Qwen3ForCausalLM
 from rstar2.rollout.decode import DecodeModel
 from rstar2.rollout.engine import SamplingParams, TokenOutput
 
-_REPACK_BELOW = 0.7
+_NUMBERS = 64
+"""Random numbers that are drawn at once."""
 
 
 class _State(Enum):
@@ -41,19 +45,33 @@ class _State(Enum):
 class _Row:
     request_id: str
     tokens: list[int]
-    uniforms: np.random.Generator
+    generator: np.random.Generator
     reply: "asyncio.Future[TokenOutput]"
     params: SamplingParams
+    prompt: tuple[int, ...] = ()
+    """Its first tokens, but for the last of them."""
     fed: int = 0
+    """Tokens whose keys and values stand in the cache."""
+    uniforms: list[float] = field(default_factory=list)
     turn_start: int = 0
     log_probs: list[float] = field(default_factory=list)
     state: _State = _State.QUEUED
     wake: int = 0
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def samples_next(self) -> bool:
-        return self.state is _State.RUNNING and self.fed + 1 == len(self.tokens)
+    def ended_by(self, step: int) -> bool:
+        """Whether it is to leave the batch."""
+        return self.state is _State.ENDED and self.wake <= step
+
+    def goes_on_by(self, step: int) -> bool:
+        """Whether it has its tool's answer and has waited as long as it must."""
+        return self.state is _State.CONTINUED and self.wake <= step
+
+    def uniform(self) -> float:
+        """The next random number: one a sampled token."""
+        if not self.uniforms:
+            self.uniforms = self.generator.random(_NUMBERS, dtype=np.float32)[::-1].tolist()
+        return self.uniforms.pop()
 
 
 class TorchEngine:
@@ -64,7 +82,7 @@ class TorchEngine:
         end_id: Id of ``<|im_end|>``.
         seed: Seed of all sampling.
         max_rows: Most conversations in the batch; the others queue.
-        tool_steps: Logical steps for which a row waits for its tool.
+        interval: Logical steps between two rearrangements of the batch.
     """
 
     def __init__(
@@ -74,12 +92,12 @@ class TorchEngine:
         end_id: int,
         seed: int,
         max_rows: int = 256,
-        tool_steps: int = 8,
+        interval: int = 4,
     ) -> None:
         self._end_id = end_id
         self._seed = seed
         self._max_rows = max_rows
-        self._tool_steps = tool_steps
+        self._interval = interval
         self._queue: deque[_Row] = deque()
         self._batch: list[_Row] = []
         self._sessions: dict[str, _Row] = {}
@@ -116,9 +134,9 @@ class TorchEngine:
         if row is None:
             if not self._sessions:
                 self._empty_batch()
-            rng = _uniforms(self._seed, request_id)
-            row = _Row(request_id, list(prompt_ids), rng, reply, sampling_params)
-            row.fed = len(prompt_ids) - 1
+            generator = _generator(self._seed, request_id)
+            row = _Row(request_id, list(prompt_ids), generator, reply, sampling_params)
+            row.prompt, row.fed = tuple(prompt_ids[:-1]), len(prompt_ids) - 1
             self._sessions[request_id] = row
             self._queue.append(row)
         else:
@@ -157,13 +175,13 @@ class TorchEngine:
         try:
             await asyncio.sleep(0)
             while self._queue or self._batch:
-                await self._settle()
-                self._admit()
+                if self._step % self._interval == 0:
+                    await self._rearrange()
                 if any(row.state is _State.RUNNING for row in self._batch):
                     self._advance()
                     self._step += 1
-                elif self._batch:
-                    self._step = min(row.wake for row in self._batch if row.wake > self._step)
+                else:
+                    self._step += self._interval - self._step % self._interval
                 await asyncio.sleep(0)
         except BaseException as error:
             for row in self._sessions.values():
@@ -175,26 +193,33 @@ class TorchEngine:
             self._empty_batch()
             raise
 
-    async def _settle(self) -> None:
-        """Rows whose waiting time is over go on or leave; others keep waiting."""
-        for row in self._batch:
-            if row.wake > self._step:
-                continue
+    async def _rearrange(self) -> None:
+        """Ended rows leave, waiting ones go on, queued ones join."""
+        due = [row for row in self._batch if row.wake <= self._step]
+        for row in due:
             if row.state is _State.WAITING:
                 await row.answered.wait()
             row.answered.clear()
-            if row.state is _State.CONTINUED:
-                row.state = _State.RUNNING
-        alive = [
-            i
-            for i, row in enumerate(self._batch)
-            if row.state is not _State.ENDED or row.wake > self._step
-        ]
-        if len(alive) <= _REPACK_BELOW * len(self._batch) or not alive:
-            self._cache.keep(alive)
-            self._batch = [self._batch[i] for i in alive]
-        if not self._batch:
-            self._cache = self._model.new_cache()
+        over = [i for i, row in enumerate(self._batch) if row.ended_by(self._step)]
+        if over:
+            self._batch = [self._batch[i] for i in self._cache.remove(over)]
+        self._go_on([i for i, row in enumerate(self._batch) if row.goes_on_by(self._step)])
+        self._admit()
+
+    def _go_on(self, numbers: list[int]) -> None:
+        """Rows run again; what their tools said is fed, but for the last token."""
+        for i in numbers:
+            self._batch[i].state = _State.RUNNING
+        rows = [i for i in numbers if self._batch[i].fed + 1 < len(self._batch[i].tokens)]
+        if not rows:
+            return
+        known = [self._batch[i].tokens[self._batch[i].fed : -1] for i in rows]
+        starts = torch.tensor([self._batch[i].fed for i in rows])
+        for i in rows:
+            self._batch[i].fed = len(self._batch[i].tokens) - 1
+        self._reserve()
+        ids, counts = _padded(known)
+        self._model.extend(torch.tensor(rows), ids, counts, starts, self._cache)
 
     def _admit(self) -> None:
         """Rows from the queue join the batch with one prefill per distinct prompt."""
@@ -203,35 +228,29 @@ class TorchEngine:
         new = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
         if not new:
             return
-        prompts = list(dict.fromkeys(tuple(row.tokens) for row in new))
-        length = max(map(len, prompts))
-        ids = torch.zeros(len(prompts), length, dtype=torch.long)
-        for number, prompt in enumerate(prompts):
-            ids[number, : len(prompt)] = torch.tensor(prompt)
-        keys, values = self._model.prefill(ids)
-        place = {prompt: number for number, prompt in enumerate(prompts)}
-        source = torch.tensor([place[tuple(row.tokens)] for row in new])
-        self._cache.append([k[source] for k in keys], [v[source] for v in values])
+        number = {prompt: n for n, prompt in enumerate(dict.fromkeys(row.prompt for row in new))}
+        ids, lengths = _padded(list(number))
+        prompt_of = torch.tensor([number[row.prompt] for row in new])
+        self._cache.append(*self._model.prefill(ids), lengths, prompt_of)
         for row in new:
             row.state = _State.RUNNING
         self._batch.extend(new)
 
+    def _reserve(self) -> None:
+        self._cache.reserve(1 + max(row.fed - len(row.prompt) for row in self._batch))
+
     def _advance(self) -> None:
-        """One logical step: every running row is fed one token; some sample the next."""
+        """One logical step: every row is fed one token, those that run sample the next."""
         batch = self._batch
         tokens = torch.tensor([row.tokens[row.fed] for row in batch])
         positions = torch.tensor([row.fed for row in batch])
-        self._cache.reserve(int(positions.max()) + 1)
+        self._reserve()
         logits = self._model.step(tokens, positions, self._cache)
-        sampling = [i for i, row in enumerate(batch) if row.samples_next]
-        for row in batch:
-            if row.state is _State.RUNNING and not row.samples_next:
-                row.fed += 1
-        if not sampling:
-            return
-        rows = [batch[i] for i in sampling]
-        chosen, log_probs = _sample(logits[sampling], rows)
-        for row, token, log_prob in zip(rows, chosen, log_probs, strict=True):
+        running = [i for i, row in enumerate(batch) if row.state is _State.RUNNING]
+        if len(running) < len(batch):
+            logits = logits[running]
+        rows = [batch[i] for i in running]
+        for row, token, log_prob in zip(rows, *_sample(logits, rows), strict=True):
             row.fed += 1
             row.tokens.append(token)
             row.log_probs.append(log_prob)
@@ -239,16 +258,25 @@ class TorchEngine:
                 self._finish_turn(row)
 
     def _finish_turn(self, row: _Row) -> None:
-        row.wake = self._step + self._tool_steps
+        row.wake = (self._step // self._interval + 2) * self._interval
         row.state = _State.WAITING
         if not row.reply.done():
             ids = tuple(row.tokens[row.turn_start :])
             row.reply.set_result(TokenOutput(ids, tuple(row.log_probs)))
 
 
-def _uniforms(seed: int, request_id: str) -> np.random.Generator:
+def _generator(seed: int, request_id: str) -> np.random.Generator:
     digest = hashlib.blake2b(f"{seed}\0{request_id}".encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Ids ``[rows, longest]``, right-padded with zeros, and the length of each row."""
+    lengths = torch.tensor([len(row) for row in rows])
+    ids = torch.zeros(len(rows), max(1, int(lengths.max())), dtype=torch.long)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = torch.tensor(row)
+    return ids, lengths
 
 
 def _sample(logits: Tensor, rows: list[_Row]) -> tuple[list[int], list[float]]:
@@ -256,12 +284,13 @@ def _sample(logits: Tensor, rows: list[_Row]) -> tuple[list[int], list[float]]:
     temperature = torch.tensor([row.params["temperature"] for row in rows])
     greedy = temperature == 0
     scaled = logits / torch.where(greedy, 1.0, temperature)[:, None]
-    log_probs = torch.log_softmax(scaled, dim=-1)
-    cumulative = log_probs.exp().cumsum(dim=-1)
-    uniform = torch.tensor([row.uniforms.random(dtype=np.float32) for row in rows])
-    target = uniform[:, None] * cumulative[:, -1:]
-    drawn = torch.searchsorted(cumulative, target, right=True)[:, 0]
-    drawn = drawn.clamp_max(logits.shape[-1] - 1)
-    chosen = torch.where(greedy, logits.argmax(dim=-1), drawn)
-    picked = log_probs.gather(1, chosen[:, None])[:, 0]
-    return chosen.tolist(), picked.tolist()
+    largest = scaled.amax(dim=-1, keepdim=True)
+    cumulative = torch.sub(scaled, largest).exp_().cumsum(dim=-1)
+    total = cumulative[:, -1:]
+    uniform = torch.tensor([row.uniform() for row in rows])
+    drawn = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
+    chosen = drawn.clamp_max_(logits.shape[-1] - 1)
+    if greedy.any():
+        chosen = torch.where(greedy[:, None], scaled.argmax(dim=-1, keepdim=True), chosen)
+    log_probs = scaled.gather(1, chosen) - largest - total.log()
+    return chosen[:, 0].tolist(), log_probs[:, 0].tolist()

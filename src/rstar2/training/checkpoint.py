@@ -1,11 +1,12 @@
 """Policies on disk: the library's own format, safetensors only, never a pickle.
 
 A folder is written under a temporary name and renamed, so that what stands there under
-its real name is whole.
+its real name is whole. A run keeps its last step, ``step-000150``, with the optimizers,
+and at the end ``final`` alone.
 """
 
+import hashlib
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,13 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rstar2.errors import UserError
 from rstar2.protocol import Manifest, TokenTemplate
+from rstar2.records.files import atomic_folder, mend_folders
 
 _WEIGHTS = "model.safetensors"
 _CONFIG = "config.json"
 _TOKENIZER = "tokenizer.json"
 _OPTIMIZER = "optimizer.safetensors"
+_FINAL = "final"
 
 
 class CheckpointError(UserError):
@@ -38,20 +41,24 @@ class Policy:
     template: TokenTemplate
 
 
-def save_policy(policy: Policy, path: Path, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Writes weights, configuration and tokenizer, and the optimizer's state if given."""
-    partial = path.with_name(path.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    policy.model.save_pretrained(partial)
-    policy.tokenizer.save_pretrained(partial)
-    if optimizer is not None:
-        save_file(_flat_state(optimizer), partial / _OPTIMIZER)
-    old = path.with_name(path.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        os.replace(path, old)
-    os.replace(partial, path)
-    shutil.rmtree(old, ignore_errors=True)
+def save_policy(policy: Policy, path: Path, *optimizers: torch.optim.Optimizer) -> None:
+    """Writes weights, configuration and tokenizer, and the states of the optimizers.
+
+    Raises:
+        RecordError: The folder cannot be written; what stood there before still does.
+        CheckpointError: The same, told by the library that writes the tensors.
+    """
+    try:
+        with atomic_folder(path) as folder:
+            policy.model.save_pretrained(folder)
+            policy.tokenizer.save_pretrained(folder)
+            if optimizers:
+                save_file(_flat_state(optimizers), folder / _OPTIMIZER)
+    except SafetensorError as error:
+        raise CheckpointError(
+            f"cannot write the checkpoint {path}: {error}; what stood there before still does, "
+            "check that there is space"
+        ) from error
 
 
 def load_policy(path: Path, manifest: Manifest) -> Policy:
@@ -72,11 +79,15 @@ def load_policy(path: Path, manifest: Manifest) -> Policy:
     return Policy(model, tokenizer, template)
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
-    """Restores the state that ``save_policy`` wrote for an optimizer over one group.
+def load_optimizers(path: Path, *optimizers: torch.optim.Optimizer) -> None:
+    """Restores the states that ``save_policy`` wrote, of optimizers over one group each.
+
+    Args:
+        path: The checkpoint.
+        optimizers: Those that were saved, in that order, over the same parameters.
 
     Raises:
-        CheckpointError: If the checkpoint holds no optimizer, or a damaged one.
+        CheckpointError: If the checkpoint holds no optimizer, others, or a damaged one.
     """
     file = path / _OPTIMIZER
     if not file.is_file():
@@ -85,12 +96,69 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
         tensors = load_file(file)
     except SafetensorError as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from error
-    state: dict[int, dict[str, Any]] = {}
+    states: list[dict[int, dict[str, Any]]] = [{} for _ in optimizers]
     for name, tensor in tensors.items():
-        number, key = name.split(".", 1)
-        state.setdefault(int(number), {})[key] = tensor
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+        place, number, key = name.split(".", 2)
+        if int(place) >= len(states):
+            raise CheckpointError(f"{file} holds more than {len(states)} optimizers")
+        # A copy, in memory that is aligned as torch aligns its own.
+        states[int(place)].setdefault(int(number), {})[key] = tensor.clone()
+    for optimizer, state in zip(optimizers, states, strict=True):
+        (group,) = optimizer.state_dict()["param_groups"]
+        if not state.keys() <= set(group["params"]):  # none before the first update
+            raise CheckpointError(f"{file} is of an optimizer over other parameters")
+        optimizer.load_state_dict({"state": state, "param_groups": [group]})
+
+
+def save_step(
+    policy: Policy, checkpoints: Path, step: int, *optimizers: torch.optim.Optimizer
+) -> None:
+    """Writes the checkpoint of a step; the one before it goes when this one stands.
+
+    Raises:
+        RecordError: As ``save_policy``.
+        CheckpointError: As ``save_policy``.
+    """
+    newest = checkpoints / f"step-{step:06d}"
+    save_policy(policy, newest, *optimizers)
+    _remove_steps(checkpoints, but=newest)
+
+
+def save_final(policy: Policy, checkpoints: Path) -> None:
+    """Writes the weights that a run ends with; the checkpoints of its steps go.
+
+    Raises:
+        RecordError: As ``save_policy``.
+        CheckpointError: As ``save_policy``.
+    """
+    save_policy(policy, checkpoints / _FINAL)
+    _remove_steps(checkpoints)
+
+
+def find_final(checkpoints: Path) -> Path | None:
+    """The weights that a run ended with, if it came so far."""
+    mend_folders(checkpoints)
+    path = checkpoints / _FINAL
+    return path if path.exists() else None
+
+
+def find_step(checkpoints: Path) -> tuple[int, Path] | None:
+    """The last step of which a run has a checkpoint, and the checkpoint.
+
+    What a kill left there half-written is taken away.
+    """
+    mend_folders(checkpoints)
+    found = sorted(path for path in checkpoints.glob("step-*") if path.name[5:].isdigit())
+    return (int(found[-1].name[5:]), found[-1]) if found else None
+
+
+def weights_digest(model: Qwen3ForCausalLM) -> str:
+    """Names weights by their bits: what was made with others is not taken for theirs."""
+    digest = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        digest.update(name.encode())
+        digest.update(weight.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _load_model(path: Path) -> Qwen3ForCausalLM:
@@ -114,10 +182,16 @@ def _load_model(path: Path) -> Qwen3ForCausalLM:
     return model
 
 
-def _flat_state(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    state = optimizer.state_dict()["state"]
+def _flat_state(optimizers: tuple[torch.optim.Optimizer, ...]) -> dict[str, torch.Tensor]:
     return {
-        f"{number}.{key}": value.contiguous()
-        for number, entry in state.items()
+        f"{place}.{number}.{key}": value.contiguous()
+        for place, optimizer in enumerate(optimizers)
+        for number, entry in optimizer.state_dict()["state"].items()
         for key, value in entry.items()
     }
+
+
+def _remove_steps(checkpoints: Path, but: Path | None = None) -> None:
+    for path in checkpoints.glob("step-*"):
+        if path != but:
+            shutil.rmtree(path)

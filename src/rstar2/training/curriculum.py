@@ -5,28 +5,32 @@ all keyed by (seed, step), so a run that was killed goes on from its last checkp
 if nothing had happened.
 """
 
-import json
 import random
-import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from rstar2.problems import Problem, Split, draw_mixed
-from rstar2.records import RunFolder, append_json_line, atomic_write, cut_json_lines
+from rstar2.records import RunFolder, Session, append_json_line, cut_json_lines
 from rstar2.records.grades import Phase, append_grades, count_grades
 from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
-from rstar2.rollout.groups import roll_out
 from rstar2.rollout.serialise import rollout_to_json
-from rstar2.training.checkpoint import Policy, load_optimizer, load_policy, save_policy
+from rstar2.training.checkpoint import (
+    Policy,
+    find_final,
+    find_step,
+    load_optimizers,
+    load_policy,
+    save_final,
+    save_step,
+)
 from rstar2.training.collect import Batch, ProblemSource, collect
 from rstar2.training.grpo import Arm, update
 from rstar2.training.laptop_data import RL_STREAM, stream_seed
 from rstar2.training.metrics import step_metrics, update_metrics
-from rstar2.training.screening import is_hard
+from rstar2.training.mining import Mined, load_mined, mine_hard_problems, save_mined
 from rstar2.training.spec import LimitsSpec, RLSpec, StageSpec
 
 _PLACES = 1000
@@ -34,6 +38,9 @@ _PLACES = 1000
 
 OnStep = Callable[[int, int, dict[str, float]], None]
 """``on_step(step, steps, metrics)``, step from 1."""
+
+OnMining = Callable[[int, int], None]
+"""``on_mining(done, problems)``, as mining begins and as it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,14 @@ class RLRun:
 
 
 async def train_rl(
-    policy: Policy, run: RLRun, folder: RunFolder, sandbox: ToolRunner, on_step: OnStep
+    policy: Policy,
+    run: RLRun,
+    folder: RunFolder,
+    sandbox: ToolRunner,
+    on_step: OnStep,
+    *,
+    session: Session | None = None,
+    on_mining: OnMining = lambda _done, _problems: None,
 ) -> Policy:
     """Trains through all stages, or goes on from the folder's last checkpoint.
 
@@ -85,151 +99,133 @@ async def train_rl(
         folder: Gets metrics, grades, timing, sample trajectories and checkpoints.
         sandbox: Runs programs.
         on_step: Called after every step.
+        session: Times it; a new one if none is given.
+        on_mining: Called when problems are mined.
 
     Returns:
         The trained policy; its weights stand in ``checkpoints/final`` too.
     """
-    final = folder.checkpoints / "final"
-    if final.exists():
+    final = find_final(folder.checkpoints)
+    if final is not None:
         return load_policy(final, policy.template.manifest)
-    done, latest = _latest(folder.checkpoints)
-    if latest is not None:
+    found = find_step(folder.checkpoints)
+    done = 0
+    if found is not None:
+        done, latest = found
         policy = load_policy(latest, policy.template.manifest)
+    optimizer = _new_optimizer(policy, run)
+    if found is not None:
+        load_optimizers(latest, optimizer)
     folder.metrics.truncate_after(done)
     for file in (folder.trajectories, folder.grades):
         cut_json_lines(file, lambda row: row["step"] <= done)
-    optimizer = _new_optimizer(policy, run)
-    if latest is not None:
-        load_optimizer(optimizer, latest)
     engine = TorchEngine(policy.model, end_id=policy.template.end_id, seed=run.seed)
+    trainer = _Trainer(run, policy, engine, folder, sandbox, session or Session(folder), on_mining)
     for step in range(done, run.total_steps):
         number, first = run.stage_of(step)
-        stage = run.stages[number]
-        if step == first and stage.reset_optimizer and step > 0:
+        if step == first and run.stages[number].reset_optimizer and step > 0:
             optimizer = _new_optimizer(policy, run)
-        source = await _source(run, number, folder, engine, policy, sandbox)
-        began, cpu = time.perf_counter(), time.process_time()
+        if step in (done, first):
+            source = await trainer.source(number)
+        metrics = await trainer.step(step, source, optimizer)
+        on_step(step + 1, run.total_steps, metrics)
+    save_final(policy, folder.checkpoints)
+    return policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Trainer:
+    run: RLRun
+    policy: Policy
+    engine: TorchEngine
+    folder: RunFolder
+    sandbox: ToolRunner
+    session: Session
+    on_mining: OnMining
+
+    async def step(
+        self, step: int, source: ProblemSource, optimizer: torch.optim.Optimizer
+    ) -> dict[str, float]:
+        """One step, from 0: rollouts, update, records."""
+        run, model = self.run, self.policy.model
+        number, _ = run.stage_of(step)
+        began = time.perf_counter()
         batch = await collect(
             source,
             step,
             run.arm,
             run.spec,
             seed=run.seed,
-            engine=engine,
-            sandbox=sandbox,
-            template=policy.template,
-            limits=run.rollout_limits(stage),
+            engine=self.engine,
+            sandbox=self.sandbox,
+            template=self.policy.template,
+            limits=run.rollout_limits(run.stages[number]),
         )
         sampled = time.perf_counter()
         _set_rate(optimizer, run.spec, step)
-        policy.model.train()
-        report = update(policy.model, optimizer, batch.used, run.spec, seed=step)
-        engine.load(policy.model)
+        model.train()
+        report = update(model, optimizer, batch.used, run.spec, seed=(run.seed, step))
+        self.engine.load(model)
+        updated = time.perf_counter()
         metrics = {**step_metrics(batch.groups, batch.used), **update_metrics(report)}
-        folder.metrics.append({"step": step + 1, "stage": number + 1, **metrics})
-        _append_grades(folder, step + 1, batch)
-        folder.append_timing(
-            {
-                "step": step + 1,
-                "rollout_seconds": sampled - began,
-                "update_seconds": time.perf_counter() - sampled,
-                "cpu_seconds": time.process_time() - cpu,
-            }
-        )
-        on_step(step + 1, run.total_steps, metrics)
+        self.folder.metrics.append({"step": step + 1, "stage": number + 1, **metrics})
+        _append_grades(self.folder, step + 1, batch)
         last = step + 1 == run.total_steps
         if last or (step + 1) % run.spec.checkpoint_every == 0:
-            _save_samples(folder, step + 1, batch)
-        if not last and (step + 1) % run.spec.checkpoint_every == 0:
-            _save(policy, optimizer, folder.checkpoints, step + 1)
-    save_policy(policy, final)
-    return policy
-
-
-async def mine_hard_problems(
-    candidates: Sequence[Problem],
-    samples: int,
-    *,
-    name: str,
-    engine: TorchEngine,
-    policy: Policy,
-    limits: RolloutLimits,
-    sandbox: ToolRunner,
-) -> list[Problem]:
-    """The problems that the policy does not solve every time (paper, section 4.3).
-
-    Args:
-        candidates: Problems to try.
-        samples: Rollouts of each; 8 in the paper.
-        name: Names the rollouts.
-        engine: Samples with the policy's weights.
-        policy: Gives the template.
-        limits: Budgets.
-        sandbox: Runs programs.
-
-    Returns:
-        Those with at least one wrong rollout, in order; none if all are solved.
-    """
-    groups = await roll_out(
-        candidates,
-        samples,
-        name=name,
-        engine=engine,
-        sandbox=sandbox,
-        template=policy.template,
-        limits=limits,
-    )
-    return [
-        problem
-        for problem, rollouts in zip(candidates, groups, strict=True)
-        if is_hard(sum(rollout.verdict.correct for rollout in rollouts), len(rollouts) - 1)
-    ]
-
-
-async def _source(
-    run: RLRun,
-    number: int,
-    folder: RunFolder,
-    engine: TorchEngine,
-    policy: Policy,
-    sandbox: ToolRunner,
-) -> ProblemSource:
-    stage = run.stages[number]
-    stream = stream_seed(run.seed, RL_STREAM)
-    if stage.data == "all":
-
-        def fresh(step: int, place: int) -> Problem:
-            index = step * _PLACES + place
-            return draw_mixed(Split.TRAIN, stream, index, stage.composition_share).problem
-
-        return fresh
-    # Mining draws before the first place of step 0: indices below it belong to no step.
-    candidates = [
-        draw_mixed(Split.TRAIN, stream, -1 - index, stage.composition_share).problem
-        for index in range(stage.mine_problems)
-    ]
-    mined_file = folder.path / f"mined-{number + 1}.json"
-    if not mined_file.exists():
-        mined = await mine_hard_problems(
-            candidates,
-            run.spec.mining_samples,
-            name=f"mine/{number}",
-            engine=engine,
-            policy=policy,
-            limits=run.rollout_limits(stage),
-            sandbox=sandbox,
+            _save_samples(self.folder, step + 1, batch)
+            save_step(self.policy, self.folder.checkpoints, step + 1, optimizer)
+        self.session.lap(
+            "rl",
+            step=step + 1,
+            rollout_seconds=sampled - began,
+            update_seconds=updated - sampled,
         )
-        names = [problem.problem_id for problem in mined or candidates]
-        atomic_write(mined_file, json.dumps(names, indent=0).encode())
-    kept = set(json.loads(mined_file.read_bytes()))
-    hard = [problem for problem in candidates if problem.problem_id in kept]
+        return metrics
 
-    def from_pool(step: int, place: int) -> Problem:
-        lap, position = divmod(place, len(hard))
-        order = random.Random(f"hard:{run.seed}:{step}:{lap}").sample(range(len(hard)), len(hard))
-        return hard[order[position]]
+    async def source(self, number: int) -> ProblemSource:
+        """Where the problems of a stage come from; hard ones are mined first."""
+        run, stage = self.run, self.run.stages[number]
+        stream = stream_seed(run.seed, RL_STREAM)
+        if stage.data == "all":
 
-    return from_pool
+            def fresh(step: int, place: int) -> Problem:
+                index = step * _PLACES + place
+                return draw_mixed(Split.TRAIN, stream, index, stage.composition_share).problem
+
+            return fresh
+        # Mining draws before the first place of step 0: indices below it belong to no step.
+        candidates = [
+            draw_mixed(Split.TRAIN, stream, -1 - index, stage.composition_share).problem
+            for index in range(stage.mine_problems)
+        ]
+        hard = (await self._mined(number, candidates)).problems or candidates
+
+        def from_pool(step: int, place: int) -> Problem:
+            lap, position = divmod(place, len(hard))
+            key = f"hard:{run.seed}:{step}:{lap}"
+            order = random.Random(key).sample(range(len(hard)), len(hard))
+            return hard[order[position]]
+
+        return from_pool
+
+    async def _mined(self, number: int, candidates: list[Problem]) -> Mined:
+        file = self.folder.path / f"mined-{number + 1}.json"
+        mined = load_mined(file, candidates, self.policy)
+        if mined is None:
+            self.on_mining(0, len(candidates))
+            mined = await mine_hard_problems(
+                candidates,
+                self.run.spec.mining_samples,
+                name=f"mine/{number}",
+                engine=self.engine,
+                policy=self.policy,
+                limits=self.run.rollout_limits(self.run.stages[number]),
+                sandbox=self.sandbox,
+            )
+            save_mined(file, mined, self.policy)
+            self.session.lap("mining", stage=number + 1)
+            self.on_mining(len(candidates), len(candidates))
+        return mined
 
 
 def _new_optimizer(policy: Policy, run: RLRun) -> torch.optim.AdamW:
@@ -248,19 +244,6 @@ def _set_rate(optimizer: torch.optim.Optimizer, spec: RLSpec, step: int) -> None
         group["lr"] = spec.learning_rate * warm
 
 
-def _latest(checkpoints: Path) -> tuple[int, Path | None]:
-    found = sorted(path for path in checkpoints.glob("step-*") if path.name[5:].isdigit())
-    return (int(found[-1].name[5:]), found[-1]) if found else (0, None)
-
-
-def _save(policy: Policy, optimizer: torch.optim.Optimizer, folder: Path, step: int) -> None:
-    newest = folder / f"step-{step:06d}"
-    save_policy(policy, newest, optimizer)
-    for path in folder.glob("step-*"):
-        if path != newest:
-            shutil.rmtree(path)
-
-
 def _append_grades(folder: RunFolder, step: int, batch: Batch) -> None:
     sampled = (rollout for group in batch.groups for rollout in group.rollouts)
     graded = ((rollout.problem.answer, rollout.verdict) for rollout in sampled)
@@ -268,5 +251,6 @@ def _append_grades(folder: RunFolder, step: int, batch: Batch) -> None:
 
 
 def _save_samples(folder: RunFolder, step: int, batch: Batch) -> None:
-    for group in batch.groups[:4]:
-        append_json_line(folder.trajectories, {"step": step, **rollout_to_json(group.rollouts[0])})
+    firsts = [group.rollouts[0] for group in batch.groups if group.rollouts]
+    for rollout in firsts[:4]:
+        append_json_line(folder.trajectories, {"step": step, **rollout_to_json(rollout)})

@@ -23,6 +23,7 @@ from rstar2.algorithm.roc import Selection, penalty, resample_on_correct, select
 from rstar2.errors import UserError
 from rstar2.protocol import Trajectory
 from rstar2.rollout.groups import Rollout
+from rstar2.training.packed import TokenSequence, micro_batches, token_log_probs
 from rstar2.training.spec import RLSpec
 
 
@@ -96,6 +97,15 @@ class UpdateRow:
     advantage: float
     weight: float
 
+    @property
+    def sequence(self) -> TokenSequence:
+        """Prompt and response; the tokens of the model count."""
+        path = self.trajectory
+        length = len(path.prompt_ids)
+        return TokenSequence(
+            path.prompt_ids + path.response_ids, (0,) * length + path.response_mask, length
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class UpdateReport:
@@ -124,7 +134,7 @@ def update(
     groups: Sequence[Group],
     spec: RLSpec,
     *,
-    seed: int,
+    seed: tuple[int, int],
 ) -> UpdateReport:
     """Takes the optimiser steps of one batch of groups, in place.
 
@@ -133,21 +143,24 @@ def update(
         optimizer: Over all its parameters.
         groups: Groups whose selection kept something.
         spec: Settings.
-        seed: Seed of the order of groups in the minibatches.
+        seed: (seed of the run, step), for the order of groups in the minibatches.
 
     Raises:
         NonFiniteGradientError: If the norm of a gradient is not finite.
     """
     order = list(groups)
-    random.Random(seed).shuffle(order)
+    random.Random(f"minibatches:{seed[0]}:{seed[1]}").shuffle(order)
     count = min(spec.minibatches, len(order))
     losses, norms = [], []
     tokens = low = high = entropy = 0.0
     for number in range(count):
         rows = update_rows(order[number::count], spec)
         loss = 0.0
-        for micro_batch in _micro_batches(rows, spec.micro_batch_tokens):
-            part = _row_loss(model, micro_batch, spec)
+        written = [row for row in rows if row.trajectory.num_model_tokens]
+        sequences = [row.sequence for row in written]
+        for cut in micro_batches(sequences, spec.micro_batch_tokens):
+            log_probs = token_log_probs(model, sequences[cut], spec.temperature)
+            part = _row_loss(log_probs, written[cut], spec)
             part.loss.backward()
             loss += part.loss.item()
             tokens += part.tokens.item()
@@ -195,35 +208,7 @@ def update_rows(groups: Sequence[Group], spec: RLSpec) -> list[UpdateRow]:
     ]
 
 
-def response_log_probs(
-    model: Qwen3ForCausalLM, trajectories: Sequence[Trajectory], temperature: float
-) -> Tensor:
-    """Log-probs of the model's tokens under the policy, with gradient.
-
-    Args:
-        model: The policy.
-        trajectories: Rows of any length.
-        temperature: That of the sampling.
-
-    Returns:
-        ``[model tokens]``: row after row, each in order.
-    """
-    sequences = [t.prompt_ids + t.response_ids for t in trajectories]
-    length = max(map(len, sequences))
-    ids = torch.zeros(len(sequences), length, dtype=torch.long)
-    written = torch.zeros(len(sequences), length, dtype=torch.bool)
-    for row, (trajectory, sequence) in enumerate(zip(trajectories, sequences, strict=True)):
-        ids[row, : len(sequence)] = torch.tensor(sequence)
-        mask = torch.tensor(trajectory.response_mask, dtype=torch.bool)
-        written[row, len(trajectory.prompt_ids) : len(sequence)] = mask
-    predicted = written[:, 1:]
-    hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-    logits = model.lm_head(hidden[predicted]) / temperature
-    log_probs = torch.log_softmax(logits, dim=-1)
-    return log_probs.gather(1, ids[:, 1:][predicted][:, None])[:, 0]
-
-
-def _row_loss(model: Qwen3ForCausalLM, rows: Sequence[UpdateRow], spec: RLSpec) -> PolicyLoss:
+def _row_loss(log_probs: Tensor, rows: Sequence[UpdateRow], spec: RLSpec) -> PolicyLoss:
     trajectories = [row.trajectory for row in rows]
     counts = torch.tensor([t.num_model_tokens for t in trajectories])
     old = [
@@ -233,24 +218,10 @@ def _row_loss(model: Qwen3ForCausalLM, rows: Sequence[UpdateRow], spec: RLSpec) 
         if mask
     ]
     return policy_loss(
-        response_log_probs(model, trajectories, spec.temperature),
+        log_probs,
         torch.tensor(old),
         torch.tensor([row.advantage for row in rows]).repeat_interleave(counts),
         torch.tensor([row.weight for row in rows]).repeat_interleave(counts),
         torch.ones(int(counts.sum())),
         ClipRange(spec.clip_low, spec.clip_high),
     )
-
-
-def _micro_batches(rows: Sequence[UpdateRow], max_tokens: int) -> list[list[UpdateRow]]:
-    """Rows of like length together, at most ``max_tokens`` with padding."""
-
-    def length(row: UpdateRow) -> int:
-        return len(row.trajectory.prompt_ids) + len(row.trajectory.response_ids)
-
-    batches: list[list[UpdateRow]] = []
-    for row in sorted(rows, key=length):
-        if not batches or length(row) * (len(batches[-1]) + 1) > max_tokens:
-            batches.append([])
-        batches[-1].append(row)
-    return batches

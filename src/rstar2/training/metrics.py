@@ -1,7 +1,9 @@
-"""What is measured of rollouts. Always over every rollout sampled, before selection.
+"""The names of the metrics log, and what each value is taken over.
 
-Values over the rollouts that a selection kept carry the prefix ``kept/``: a selection
-that prefers clean rollouts must not make an unchanged policy look cleaner.
+- Without a prefix, and ``stop/…``, ``reason/…``: every rollout sampled, before selection.
+- ``kept/…``: the rollouts that a selection kept. A selection that prefers clean rollouts must
+  not make an unchanged policy look cleaner.
+- ``update/…``: the optimiser steps of the update.
 """
 
 from collections.abc import Iterable, Sequence
@@ -74,14 +76,23 @@ def step_metrics(groups: Sequence[Group], used: Sequence[Group]) -> dict[str, fl
 
 
 def update_metrics(report: UpdateReport) -> dict[str, float]:
-    """The update's report under the names of the metrics log."""
+    """The update's report under the names of the metrics log.
+
+    Keys:
+        kept/entropy: Mean −log-prob of a kept model token, in nats.
+        kept/clip_low_ratio, kept/clip_high_ratio: Shares of the kept model tokens that a bound
+            of the clip range held.
+        update/loss, update/grad_norm: Means over the optimiser steps; each step weighs its
+            tokens by the normaliser, so the loss is no mean over rollouts.
+        update/optimizer_steps: Their number.
+    """
     return {
-        "optimizer_steps": float(report.optimizer_steps),
-        "loss": report.loss,
-        "entropy": report.entropy,
-        "clip_low_ratio": report.clip_low_ratio,
-        "clip_high_ratio": report.clip_high_ratio,
-        "grad_norm": report.grad_norm,
+        "kept/entropy": report.entropy,
+        "kept/clip_low_ratio": report.clip_low_ratio,
+        "kept/clip_high_ratio": report.clip_high_ratio,
+        "update/loss": report.loss,
+        "update/grad_norm": report.grad_norm,
+        "update/optimizer_steps": float(report.optimizer_steps),
     }
 
 

@@ -48,6 +48,7 @@ class SupervisedSpec(Spec):
         matrix_lr: Peak learning rate of Muon, for the matrices of the layers.
         other_lr: Peak learning rate of AdamW, for embeddings and norms.
         warmup_steps: Steps of linear warm-up.
+        checkpoint_every: Steps between checkpoints.
     """
 
     examples: int = Field(gt=0)
@@ -57,6 +58,7 @@ class SupervisedSpec(Spec):
     matrix_lr: float = Field(gt=0)
     other_lr: float = Field(gt=0)
     warmup_steps: int = Field(ge=0)
+    checkpoint_every: int = Field(gt=0)
 
     @model_validator(mode="after")
     def _fill_a_batch(self) -> Self:
@@ -140,7 +142,7 @@ class RLSpec(Spec):
         adam_betas: Of AdamW.
         weight_decay: Of AdamW.
         grad_clip: Largest norm of the gradient.
-        micro_batch_tokens: Most padded tokens of one forward pass.
+        micro_batch_tokens: Most tokens of one forward pass; a shared prompt counts once.
         mining_samples: Rollouts per problem when hard problems are mined.
         checkpoint_every: Steps between checkpoints.
     """

@@ -1,0 +1,45 @@
+"""One session of a run, as a process that may be killed.
+
+    python -m benchmarks.resume.worker PRESET SEED sft grpo-roc
+
+makes the runs that are named, in the checkout in which it stands, and goes on with those that
+a former session began. Problems have one of four answers, so that a model of seconds is right
+now and then, groups are mixed and every RL step moves the weights.
+"""
+
+import asyncio
+import sys
+from functools import cache
+
+from rstar2.experiments import laptop, plans
+from rstar2.problems import Split, WorkedProblem, draw_mixed
+from rstar2.training import curriculum, laptop_data
+
+ANSWERS = frozenset({0, 4, 12, 18})
+_PLACES = 1000
+
+
+@cache
+def draw_guessable(split: Split, seed: int, index: int, share: float) -> WorkedProblem:
+    """The first problem from a place on whose answer may be guessed; its programs print it."""
+    places = range(_PLACES * index, _PLACES * (index + 1))
+    drawn = (draw_mixed(split, seed, place, share) for place in places)
+    posed = next(worked.problem for worked in drawn if worked.problem.answer in ANSWERS)
+    programs = (f"print({posed.answer})", f"n={posed.answer}\nfor i in [n]:\n  print(i)")
+    return WorkedProblem(posed, "guess", programs, programs)
+
+
+def work(preset: str, seed: int, arms: list[str]) -> None:
+    """Makes runs, or goes on with them: ``sft``, or an arm after it."""
+    laptop_data.draw_mixed = curriculum.draw_mixed = draw_guessable
+    for arm in arms:
+        if arm == plans.SFT_ARM:
+            plan = plans.plan_sft(preset, seed, "book")
+            asyncio.run(laptop.train_sft(laptop.job(plan, plans.begin(plan))))
+        else:
+            plan = plans.plan_arm(preset, seed, "book", arm)
+            asyncio.run(laptop.train_arm(laptop.job(plan, plans.begin(plan))))
+
+
+if __name__ == "__main__":
+    work(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,213 @@
+"""A run repeats to the last bit: twice, under load, with slow tools, killed and gone on with.
+
+The runs are those of the package, in processes of their own; their problems have one of four
+answers, so that a model of seconds gets mixed groups and every step moves the weights.
+"""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rstar2.records import read_json_lines
+
+pytestmark = pytest.mark.thorough
+
+ROOT = Path(__file__).resolve().parents[3]
+SFT_STEPS = 120
+RL_STEPS = 6
+
+PRESET: dict[str, Any] = {
+    "pretrain": {"examples": 80, "batch_size": 8, "checkpoint_every": 4},
+    "sft": {
+        "examples": 4 * SFT_STEPS,
+        "batch_size": 4,
+        "matrix_lr": 0.03,
+        "other_lr": 0.01,
+        "checkpoint_every": 40,
+    },
+    "noise": {"direct": 0.2, "wrong_program": 0.0, "slip": 0.4, "verify": 0.3},
+    "limits": {"max_tool_tokens": 24},
+    "stages": [
+        {"steps": 4},
+        {"steps": 2, "data": "mined", "mine_problems": 4, "reset_optimizer": True},
+    ],
+    "rl": {
+        "problems_per_step": 4,
+        "group_size": 4,
+        "oversample": 8,
+        "minibatches": 2,
+        "learning_rate": 1e-3,
+        "mining_samples": 4,
+        "refill": False,
+        "checkpoint_every": 3,
+    },
+    "evaluation": {
+        "book": {"problems": 4, "samples": 4, "max_response_tokens": 90, "max_turns": 3}
+    },
+}
+
+SLOW = """
+import asyncio, random
+class Sandbox(laptop.Sandbox):
+    delays = random.Random(SEED)
+    async def run(self, *arguments, **options):
+        await asyncio.sleep(self.delays.uniform(0, 0.05))
+        result = await super().run(*arguments, **options)
+        await asyncio.sleep(self.delays.uniform(0, 0.05))
+        return result
+laptop.Sandbox = Sandbox
+"""
+
+DEADLY = """
+import os, signal
+class ProgressFile(laptop.ProgressFile):
+    phase = ""
+    def report(self, phase, done, *arguments):
+        super().report(phase, done, *arguments)
+        ProgressFile.phase = phase
+        if (phase, done) == WHEN:
+            os.kill(os.getpid(), signal.SIGKILL)
+class Sandbox(laptop.Sandbox):
+    calls = 0
+    async def run(self, *arguments, **options):
+        self.calls += ProgressFile.phase == WHEN[0]
+        if self.calls == WHEN[1]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await super().run(*arguments, **options)
+laptop.ProgressFile = ProgressFile
+if WHEN[0] == "mining":
+    laptop.Sandbox = Sandbox
+"""
+
+
+@pytest.fixture(scope="module")
+def checkout() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT)
+        return importlib.import_module("benchmarks.resume.checkout")
+
+
+def session(root: Path, patch: str = "") -> int:
+    """One process that makes both runs or goes on with them; gives its exit code."""
+    program = (
+        "from benchmarks.resume.worker import work\n"
+        f"from rstar2.experiments import laptop\n{patch}\n"
+        'work("resume", 0, ["sft", "grpo-roc"])'
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=root,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+        stderr=subprocess.DEVNULL,
+        check=False,
+    ).returncode
+
+
+def differences(checkout: Any, *roots: Path) -> list[str]:
+    pairs = zip(*map(runs, roots), strict=True)
+    return [
+        f"{one.name}/{name}" for one, other in pairs for name in checkout.differences(one, other)
+    ]
+
+
+def runs(root: Path) -> list[Path]:
+    """The SFT run, then the arm."""
+    return sorted((root / "runs").iterdir(), reverse=True)
+
+
+@pytest.fixture(scope="module")
+def reference(checkout: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = checkout.make_checkout(tmp_path_factory.mktemp("reference") / "checkout", **PRESET)
+    assert session(root) == 0
+    return root
+
+
+@pytest.fixture
+def root(checkout: Any, tmp_path: Path) -> Path:
+    return checkout.make_checkout(tmp_path / "checkout", **PRESET)
+
+
+def test_the_reference_calls_tools_and_learns(reference: Path) -> None:
+    """Otherwise what follows would compare nothing."""
+    sft, arm = runs(reference)
+    metrics = pd.read_parquet(arm / "metrics.parquet")
+    assert metrics["update/optimizer_steps"].sum() > 0
+    assert metrics["calls"].min() > 0
+    weights = [run / "checkpoints" / "final" / "model.safetensors" for run in (sft, arm)]
+    assert weights[0].read_bytes() != weights[1].read_bytes()
+    phases = set(pd.read_parquet(arm / "grades.parquet")["phase"])
+    assert phases == {"rl", "mining", "evaluation"}
+
+
+def test_a_finished_run_keeps_its_records_and_its_last_weights_alone(reference: Path) -> None:
+    for run in runs(reference):
+        assert [path.name for path in (run / "checkpoints").iterdir()] == ["final"]
+        assert not list(run.glob("examples.safetensors"))
+        rows = read_json_lines(run / "timing.jsonl")
+        told = json.loads((run / "run.json").read_bytes())["wall_seconds"]
+        assert told == pytest.approx(sum(row["seconds"] for row in rows), abs=0.1)
+        assert {row["session"] for row in rows} == {1}
+
+
+def test_the_same_seed_gives_the_same_bytes(checkout: Any, reference: Path, root: Path) -> None:
+    assert session(root) == 0
+    assert differences(checkout, root, reference) == []
+
+
+def test_load_changes_nothing(checkout: Any, reference: Path, root: Path) -> None:
+    with busy_processes(2):
+        assert session(root) == 0
+    assert differences(checkout, root, reference) == []
+
+
+def test_slow_tools_change_nothing(checkout: Any, reference: Path, root: Path) -> None:
+    assert session(root, SLOW.replace("SEED", "1")) == 0
+    assert differences(checkout, root, reference) == []
+
+
+def test_a_run_that_is_killed_goes_on_as_if_nothing_had_happened(
+    checkout: Any, reference: Path, root: Path
+) -> None:
+    """Killed in the SFT, in RL, among the tool calls of the mining, and in the evaluation."""
+    for when in (("sft", 50), ("RL", 2), ("mining", 3), ("evaluation", 8)):
+        assert session(root, DEADLY.replace("WHEN", repr(when))) == -signal.SIGKILL
+        if when[0] in ("RL", "mining"):
+            tear(runs(root)[1])
+    assert session(root) == 0
+    assert differences(checkout, root, reference) == []
+
+    sft, arm = (read_json_lines(run / "timing.jsonl") for run in runs(root))
+    rows = [row["step"] for row in sft if row["phase"] == "sft"]
+    assert rows == [*range(20, 61, 10), *range(60, 131, 10)], "from the checkpoint of step 50"
+    assert [row["phase"] for row in sft].count("data") == 1, "it went on, it did not begin again"
+    steps = [row["step"] for row in arm if row["phase"] == "rl"]
+    assert steps == [1, 2, 1, 2, 3, 4, 4, 5, 6], "from the checkpoints of steps 3 and 6"
+
+
+def tear(run: Path) -> None:
+    """What a kill within an append leaves behind."""
+    for name in ("metrics", "timing", "grades", "evaluation"):
+        with (run / f"{name}.jsonl").open("ab") as file:
+            file.write(b'{"step": 2, "torn')
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+        assert all(process.poll() is None for process in processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
