@@ -79,15 +79,20 @@ def part_of(progress: str, *, arm: bool, boundary: int, mined: bool) -> Part | N
             return None
 
 
-def draw_moments(seed: int, lengths: Mapping[Part, float]) -> list[Moment]:
+def draw_moments(
+    seed: int, lengths: Mapping[Part, float], stratum: int = 0, strata: int = 1
+) -> list[Moment]:
     """One moment in each phase, in the order of the runs.
 
     Args:
         seed: Seed of the draws.
         lengths: Seconds of each part in the reference.
+        stratum: Which part of each phase the moments are drawn from, from 0.
+        strata: Equal parts of each phase: as many chains of kills reach all of it.
     """
     rng = random.Random(f"moments:{seed}")
-    moments = [place(phase, rng.random(), lengths) for phase in Phase]
+    shares = [(stratum + rng.random()) / strata for _ in Phase]
+    moments = [place(phase, share, lengths) for phase, share in zip(Phase, shares, strict=True)]
     order: Sequence[Part] = list(Part)
     return sorted(moments, key=lambda moment: order.index(moment.part))
 

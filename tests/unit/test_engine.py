@@ -1,23 +1,31 @@
 """``TorchEngine``: what it samples is what the library's model says, always the same way."""
 
 import asyncio
+import copy
 import random
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
+from rstar2.protocol import MANIFESTS
 from rstar2.rollout import SamplingParams, TokenOutput, TorchEngine
-from rstar2.rollout.decode import DecodeModel
+from rstar2.rollout.decode import DecodeModel, UnsupportedModelError
+from rstar2.rollout.kv_cache import KVCache
+from rstar2.training.checkpoint import load_policy
 from rstar2.training.model import new_model
 from rstar2.training.spec import ModelSpec
 
 T = TypeVar("T")
 
+ROOT = Path(__file__).resolve().parents[2]
 END = 1
 VOCABULARY = 24
 SPEC = ModelSpec(
@@ -162,49 +170,179 @@ MIXED = [
 # --- the model below ---------------------------------------------------------------------
 
 
-def test_prefill_and_steps_are_the_librarys_forward(either: Qwen3ForCausalLM) -> None:
-    decode = DecodeModel(either)
+def prefilled(decode: DecodeModel, prompts: Sequence[list[int]], rows: Sequence[int]) -> KVCache:
+    """A cache whose row ``i`` begins with prompt ``rows[i]``."""
     cache = decode.new_cache()
-    lengths, steps = [1, 5, 64, 17], 70
-    texts = [prompt_of(length + steps) for length in lengths]
-    padded = torch.randint(VOCABULARY, (4, 64), generator=torch.Generator().manual_seed(0))
-    for row, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-        padded[row, :length] = torch.tensor(text[:length])
-    cache.append(*decode.prefill(padded))
-    expected = [forward(either, text) for text in texts]
-    for step in range(steps):
-        places = [length + step for length in lengths]
-        cache.reserve(max(places) + 1)
-        tokens = torch.tensor([text[place] for text, place in zip(texts, places, strict=True)])
-        logits = decode.step(tokens, torch.tensor(places), cache)
-        wanted = torch.stack([one[place] for one, place in zip(expected, places, strict=True)])
-        torch.testing.assert_close(logits, wanted, atol=2e-5, rtol=0.0)
+    admit(decode, cache, prompts, rows)
+    return cache
 
 
-def test_kept_rows_go_on_and_new_ones_join(model: Qwen3ForCausalLM) -> None:
+def admit(
+    decode: DecodeModel, cache: KVCache, prompts: Sequence[list[int]], rows: Sequence[int]
+) -> None:
+    """Adds rows; the padding of the prompts is noise."""
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    generator = torch.Generator().manual_seed(0)
+    shape = (len(prompts), int(lengths.max()) + 3)
+    ids = torch.randint(VOCABULARY, shape, generator=generator)
+    for row, prompt in enumerate(prompts):
+        ids[row, : len(prompt)] = torch.tensor(prompt, dtype=torch.long)
+    cache.append(*decode.prefill(ids), lengths, torch.tensor(rows))
+
+
+def step_all(decode: DecodeModel, cache: KVCache, texts: Sequence[list[int]], at: int) -> Tensor:
+    """Feeds each row the token of its text that stands ``at`` places behind its prompt."""
+    places = cache.prompt_lengths[cache.prompt_of] + at
+    tokens = torch.tensor([text[place] for text, place in zip(texts, places, strict=True)])
+    cache.reserve(at + 1)
+    return decode.step(tokens, places, cache)
+
+
+def assert_last(
+    model: Qwen3ForCausalLM, logits: Tensor, texts: Sequence[list[int]], ends: Sequence[int]
+) -> None:
+    """The logits of each row are those of the library behind the first ``ends`` tokens."""
+    wanted = [forward(model, text[:end])[-1] for text, end in zip(texts, ends, strict=True)]
+    torch.testing.assert_close(logits, torch.stack(wanted), atol=2e-5, rtol=0.0)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 20), min_size=1, max_size=4),
+    seats=st.lists(st.integers(0, 3), min_size=1, max_size=7),
+    seed=st.integers(0, 5),
+)
+@settings(max_examples=25, deadline=None)
+def test_steps_after_a_shared_prompt_are_the_librarys_forward(
+    lengths: list[int], seats: list[int], seed: int
+) -> None:
+    model = make_model()
     decode = DecodeModel(model)
-    cache = decode.new_cache()
-    first, second, third = prompt_of(40, 1), prompt_of(40, 2), prompt_of(90, 3)
-    cache.append(*decode.prefill(torch.tensor([first[:-1], second[:-1]])))
-    cache.keep([1])
-    cache.append(*decode.prefill(torch.tensor([third[:-1]])))
-    logits = decode.step(torch.tensor([second[-1], third[-1]]), torch.tensor([39, 89]), cache)
-    wanted = torch.stack([forward(model, second)[-1], forward(model, third)[-1]])
-    torch.testing.assert_close(logits, wanted, atol=2e-5, rtol=0.0)
+    prompts = [prompt_of(length, number) for number, length in enumerate(lengths)]
+    rows = [seat % len(prompts) for seat in seats]
+    texts = [prompts[row] + prompt_of(4, 10 * seed + number) for number, row in enumerate(rows)]
+    cache = prefilled(decode, prompts, rows)
+    for at in range(4):
+        logits = step_all(decode, cache, texts, at)
+        assert_last(model, logits, texts, [len(prompts[row]) + at + 1 for row in rows])
+
+
+def test_long_texts_outgrow_the_first_room(either: Qwen3ForCausalLM) -> None:
+    decode = DecodeModel(either)
+    prompts = [prompt_of(5, 1), prompt_of(40, 2)]
+    texts = [prompt + prompt_of(200, 3) for prompt in prompts]
+    cache = prefilled(decode, prompts, [0, 1])
+    for at in range(200):
+        logits = step_all(decode, cache, texts, at)
+    assert_last(either, logits, texts, [205, 240])
+
+
+def test_known_tokens_fed_at_once_are_those_fed_one_a_step(model: Qwen3ForCausalLM) -> None:
+    decode = DecodeModel(model)
+    prompts = [prompt_of(6, 1), prompt_of(11, 2)]
+    rows = [0, 1, 0]
+    texts = [prompts[row] + prompt_of(30, 7 + number) for number, row in enumerate(rows)]
+    cache = prefilled(decode, prompts, rows)
+    for at in range(3):
+        step_all(decode, cache, texts, at)
+    counts = torch.tensor([9, 4])
+    fed = [2, 1]
+    starts = torch.tensor([len(prompts[rows[row]]) + 3 for row in fed])
+    ids = torch.full((2, 9), 5)
+    for number, row in enumerate(fed):
+        start, count = int(starts[number]), int(counts[number])
+        ids[number, :count] = torch.tensor(texts[row][start : start + count])
+    cache.reserve(13)
+    decode.extend(torch.tensor(fed), ids, counts, starts, cache)
+    ends = [len(prompts[0]) + 3, len(prompts[1]) + 7, len(prompts[0]) + 12]
+    tokens = torch.tensor([text[end] for text, end in zip(texts, ends, strict=True)])
+    logits = decode.step(tokens, torch.tensor(ends), cache)
+    assert_last(model, logits, texts, [end + 1 for end in ends])
+
+
+def test_tokens_fed_at_once_may_reach_the_last_position(model: Qwen3ForCausalLM) -> None:
+    decode = DecodeModel(model)
+    text = prompt_of(256)
+    cache = prefilled(decode, [text[:4]], [0, 0])
+    cache.reserve(252)
+    ids = torch.zeros(2, 251, dtype=torch.long)
+    ids[0] = torch.tensor(text[4:255])
+    ids[1, 0] = text[4]
+    start = torch.tensor([4, 4])
+    decode.extend(torch.tensor([0, 1]), ids, torch.tensor([251, 1]), start, cache)
+    logits = decode.step(torch.tensor([text[255], text[5]]), torch.tensor([255, 5]), cache)
+    assert_last(model, logits, [text, text], [256, 6])
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_rows_leave_and_join_without_touching_the_others(data: st.DataObject) -> None:
+    model = make_model()
+    decode = DecodeModel(model)
+    prompts = [prompt_of(length, length) for length in (0, 3, 9, 14)]
+    rows = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=8))
+    texts = [prompts[row] + prompt_of(6, number) for number, row in enumerate(rows)]
+    cache = prefilled(decode, prompts, rows)
+    step_all(decode, cache, texts, 0)
+    gone = data.draw(st.sets(st.sampled_from(range(len(rows)))))
+    order = cache.remove(sorted(gone))
+    assert sorted(order) == sorted(set(range(len(rows))) - gone)
+    texts = [texts[number] for number in order]
+    ends = [int(length) + 2 for length in cache.prompt_lengths[cache.prompt_of]]
+    late = prompt_of(21, 21)
+    admit(decode, cache, [late], [0, 0])
+    texts += [late + prompt_of(6, 30), late + prompt_of(6, 31)]
+    # The late rows have fed nothing yet, the others one token.
+    tokens = [text[end - 1] for text, end in zip(texts, ends, strict=False)]
+    tokens += [text[21] for text in texts[-2:]]
+    ends += [22, 22]
+    places = torch.tensor([end - 1 for end in ends])
+    logits = decode.step(torch.tensor(tokens), places, cache)
+    assert_last(model, logits, texts, ends)
+
+
+def test_a_cache_may_empty_and_fill_again(model: Qwen3ForCausalLM) -> None:
+    decode = DecodeModel(model)
+    cache = prefilled(decode, [prompt_of(9, 1), prompt_of(2, 2)], [0, 1, 1])
+    assert cache.remove([0, 1, 2]) == []
+    assert cache.longest_prompt == 0
+    text = prompt_of(8, 3)
+    admit(decode, cache, [text[:7]], [0])
+    assert_last(model, step_all(decode, cache, [text], 0), [text], [8])
 
 
 def test_the_layout_is_a_copy_of_the_weights() -> None:
     model = make_model()
     decode = DecodeModel(model)
-    ids = prompt_of(3)
-    before = forward(model, ids)[-1]
+    text = prompt_of(3)
+    before = forward(model, text)[-1]
     with torch.no_grad():
         for weight in model.parameters():
             weight.zero_()
-    cache = decode.new_cache()
-    cache.append(*decode.prefill(torch.tensor([ids])))
-    logits = decode.step(torch.tensor(ids[-1:]), torch.tensor([2]), cache)[0]
+    cache = prefilled(decode, [text[:2]], [0])
+    logits = step_all(decode, cache, [text], 0)[0]
     torch.testing.assert_close(logits, before, atol=2e-5, rtol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("attention_bias", True),
+        ("use_sliding_window", True),
+        ("hidden_act", "gelu"),
+        ("rope_parameters", {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}),
+    ],
+)
+def test_a_model_that_asks_for_more_is_refused(name: str, value: Any) -> None:
+    config = make_model().config
+    setattr(config, name, value)
+    model = Qwen3ForCausalLM(config)
+    with pytest.raises(UnsupportedModelError, match=name.partition("_parameters")[0]):
+        DecodeModel(model)
+
+
+def test_weights_of_another_type_are_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"weights in torch\.bfloat16"):
+        DecodeModel(make_model().to(torch.bfloat16))
 
 
 # --- equal to the library ----------------------------------------------------------------
@@ -216,6 +354,29 @@ def test_recorded_log_probs_are_those_of_a_full_forward(either: Qwen3ForCausalLM
     lengths = {len(output.token_ids) for one in said for _, output in one.turns}
     assert len(lengths) > 10
     assert any(output.token_ids[-1] == END for one in said for _, output in one.turns)
+
+
+def test_on_a_trained_policy_the_difference_is_that_of_float32() -> None:
+    checkpoint = next(ROOT.glob("results/laptop/*-grpo-roc/checkpoint"))
+    model = load_policy(checkpoint, MANIFESTS["laptop"]).model
+    size = model.config.vocab_size
+    rng = random.Random(0)
+    chats = [
+        Chat(f"{n}", [rng.randrange(3, size) for _ in range(20 + n)], (60, 40)) for n in range(12)
+    ]
+    said = run(have_all(TorchEngine(model, end_id=-1, seed=0), chats))
+    exact = copy.deepcopy(model).double()
+    ours, theirs = [], []
+    for one in said:
+        wanted = torch.log_softmax(forward(exact, one.ids), dim=-1)
+        library = torch.log_softmax(forward(model, one.ids), dim=-1)
+        for start, output in one.turns:
+            rows = torch.arange(start - 1, start - 1 + len(output.token_ids))
+            tokens = torch.tensor(output.token_ids)
+            ours.append((torch.tensor(output.log_probs) - wanted[rows, tokens]).abs())
+            theirs.append((library[rows, tokens] - wanted[rows, tokens]).abs())
+    assert torch.cat(ours).max() < 1.5 * torch.cat(theirs).max() < 5e-5
+    assert torch.cat(ours).mean() < 1.5 * torch.cat(theirs).mean()
 
 
 def test_greedy_is_the_librarys_generate(either: Qwen3ForCausalLM) -> None:
@@ -397,9 +558,57 @@ def test_a_second_turn_of_a_conversation_that_is_being_sampled_is_refused(
         engine = new_engine(model)
         sampling = asyncio.create_task(have(engine, Chat("a", prompt_of(5))))
         await asyncio.sleep(0)
-        with pytest.raises(ValueError, match="a: the prompt does not continue"):
+        with pytest.raises(ValueError, match="a: its turn is still being sampled"):
             await engine.generate("a", prompt_ids=prompt_of(5), sampling_params=params(4))
         await sampling
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sampling", "says"),
+    [
+        ([], params(4), "the prompt is empty"),
+        ([3], params(0), "max_tokens is 0: it must be 1 or more"),
+        ([3], params(4, -0.5), "temperature is -0.5: it must be 0 or more"),
+        ([3], params(4, float("nan")), "temperature is nan"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused_and_harms_nobody(
+    model: Qwen3ForCausalLM, prompt: list[int], sampling: SamplingParams, says: str
+) -> None:
+    async def main() -> None:
+        engine = new_engine(model)
+        other = asyncio.create_task(have(engine, MIXED[0]))
+        await asyncio.sleep(0)
+        with pytest.raises(ValueError, match=f"a: {says}"):
+            await engine.generate("a", prompt_ids=prompt, sampling_params=sampling)
+        check(model, MIXED[:1], [await other])
+
+    run(main())
+
+
+def test_a_row_of_one_token_outlives_all_longer_prompts(model: Qwen3ForCausalLM) -> None:
+    chats = [Chat("long", prompt_of(9), (1,)), Chat("one", prompt_of(1), (60, 60))]
+    check(model, chats, run(have_all(new_engine(model), chats)))
+
+
+def test_a_conversation_that_was_open_at_a_fault_does_not_begin_anew(
+    model: Qwen3ForCausalLM,
+) -> None:
+    async def main() -> None:
+        engine = new_engine(model)
+        prompt = prompt_of(5)
+        output = await engine.generate("a", prompt_ids=prompt, sampling_params=params(4))
+        with pytest.raises(RuntimeError, match="the engine stopped"):
+            await engine.generate("b", prompt_ids=[VOCABULARY, 3], sampling_params=params(4))
+        on = [*prompt, *output.token_ids, 5]
+        with pytest.raises(RuntimeError, match="a: the engine stopped; end the conversation"):
+            await engine.generate("a", prompt_ids=on, sampling_params=params(4))
+        for name in ("a", "b"):
+            await engine.end(name)
+        engine.load(model)
+        check(model, MIXED[:1], [await have(engine, MIXED[0])])
 
     run(main())
 

@@ -51,6 +51,7 @@ from rstar2.training import curriculum
 from rstar2.training.checkpoint import (
     CheckpointError,
     Policy,
+    find_step,
     load_optimizers,
     load_policy,
     save_policy,
@@ -257,6 +258,25 @@ def train(
         trained = asyncio.run(go())
     folder.metrics.to_parquet(folder.metrics_parquet)
     return folder, trained
+
+
+def test_a_run_killed_inside_a_mined_stage_keeps_what_was_mined(
+    guesser: Path, tmp_path: Path
+) -> None:
+    spec = RL.model_copy(update={"mining_samples": 1})
+    stages = [stage(1), stage(4, "mined").model_copy(update={"mine_problems": 8})]
+    whole, first = train(guesser, tmp_path / "whole", stages, spec=spec)
+    with pytest.raises(Killed):
+        train(guesser, tmp_path / "killed", stages, spec=spec, kill_after=3)
+    found = find_step(tmp_path / "killed" / "checkpoints")
+    assert found is not None
+    assert found[0] == 2, "inside the mined stage"
+    mined = (tmp_path / "killed" / "mined-2.json").read_bytes()
+    assert 0 < len(json.loads(mined)["problems"]) < 8, "so another choice would be seen"
+    killed, resumed = train(guesser, tmp_path / "killed", stages, spec=spec)
+    assert (killed.path / "mined-2.json").read_bytes() == mined
+    assert killed.metrics_parquet.read_bytes() == whole.metrics_parquet.read_bytes()
+    assert torch.equal(weights(resumed.model), weights(first.model))
 
 
 def test_a_fixed_policy_with_resample_on_correct_gives_flat_curves(

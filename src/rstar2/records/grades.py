@@ -126,7 +126,9 @@ def read_grades(path: Path) -> Counter[Grade]:
     """
     total: Counter[Grade] = Counter()
     for line in read_json_lines(path):
-        total.update(grades_from_json(line.get("grades", []), path))
+        if "grades" not in line:
+            raise RecordError(f"{path}: a line holds no grades: {line!r:.200}")
+        total.update(grades_from_json(line["grades"], path))
     return total
 
 

@@ -89,11 +89,13 @@ class DecodeModel:
         rotation = self._rotation[:length, None].repeat(rows, 1, 1)
         x = self._embedding[ids.flatten()]
         keys, values = [], []
-        for layer in self._layers:
+        for number, layer in enumerate(self._layers):
             heads = self._project(layer, x, rotation).unflatten(0, (rows, length)).transpose(1, 2)
             q, k, v = heads.split([self.num_heads, self.num_kv, self.num_kv], dim=1)
             keys.append(k)
             values.append(v)
+            if number + 1 == len(self._layers):
+                break
             mixed = F.scaled_dot_product_attention(
                 q, k, v, is_causal=True, enable_gqa=True, scale=1.0
             )
@@ -125,6 +127,8 @@ class DecodeModel:
         for number, layer in enumerate(self._layers):
             heads = self._project(layer, x, rotation).unflatten(0, ids.shape)
             cache.write(number, slots, heads[:, :, self.num_heads :][real])
+            if number + 1 == len(self._layers):
+                break
             keys, values = cache.whole(number, rows, span)
             queries = heads[:, :, : self.num_heads].transpose(1, 2)
             mixed = F.scaled_dot_product_attention(
@@ -138,8 +142,8 @@ class DecodeModel:
 
         Args:
             tokens: ``[rows]`` ids.
-            positions: ``[rows]`` position of each id, behind the row's prompt; the cache must
-                have room for it.
+            positions: ``[rows]`` position of each id, counted from the conversation's first
+                token; the cache must have room for it.
             cache: Its row ``i`` gets the key and value of ``tokens[i]``.
 
         Returns:
@@ -191,7 +195,7 @@ class DecodeModel:
 
     def _project(self, layer: _Layer, x: Tensor, rotation: Tensor) -> Tensor:
         """Queries, keys and values: ``[tokens, query + 2 * kv heads, head_dim]``."""
-        heads = (self._normalise(x) @ layer.qkv).unflatten(-1, (-1, self.head_dim))
+        heads: Tensor = (self._normalise(x) @ layer.qkv).unflatten(-1, (-1, self.head_dim))
         turned = heads[:, : self.num_heads + self.num_kv]
         turned.mul_(self._inverse_rms(turned)).mul_(layer.head_norm)
         torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(rotation)
@@ -201,9 +205,8 @@ class DecodeModel:
         return x * self._inverse_rms(x)
 
     def _inverse_rms(self, x: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        inverse: Tensor = torch.rsqrt(torch.addcmul(self._eps, norm, norm, value=1 / x.shape[-1]))
-        return inverse
+        norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return torch.rsqrt(torch.addcmul(self._eps, norm, norm, value=1 / x.shape[-1]))
 
     def _finish(self, layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
         x = torch.addmm(x, mixed, layer.output)

@@ -27,7 +27,8 @@ class TokenOutput:
 
     Attributes:
         token_ids: Sampled ids.
-        log_probs: Their log-probabilities under the sampling distribution.
+        log_probs: Their log-probabilities under the sampling distribution; under that of
+            temperature 1 where sampling was greedy.
     """
 
     token_ids: tuple[int, ...]
@@ -50,5 +51,8 @@ class Engine(Protocol):
         ...
 
     async def end(self, request_id: str) -> None:
-        """Says that the conversation gets no further turn."""
+        """Says that the conversation gets no further turn.
+
+        It must be called for every conversation: others wait for one that is open.
+        """
         ...

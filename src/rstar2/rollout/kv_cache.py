@@ -24,7 +24,8 @@ class KVCache:
         prompt_values: A layer's ``[prompts * kv_heads, longest prompt, head_dim]``.
         prompt_lengths: ``[prompts]`` tokens of each prompt.
         prompt_of: ``[rows]`` the prompt of each row.
-        seats: Rows of the prompt that has the most.
+        seats: Rows of the prompt that has the most. The grid has as many for every prompt, so
+            it is cheap for groups of like size and dear for one large group among many rows.
         cell_of_unit: ``[rows * kv_heads]`` where a KV head of a row stands in the grid
             ``[prompts, kv_heads, seats]``.
         unit_of_cell: The reverse; an empty seat repeats the first row.
@@ -146,7 +147,7 @@ class KVCache:
 
     def _keep_prompts(self, prompts: Tensor) -> None:
         self.prompt_lengths = self.prompt_lengths[prompts]
-        longest = int(self.prompt_lengths.max()) if len(prompts) else 0
+        longest = max(1, *self.prompt_lengths.tolist()) if len(prompts) else 0
         heads = (prompts[:, None] * self._num_kv + torch.arange(self._num_kv)).flatten()
         self.prompt_keys = [block[heads, :, :longest] for block in self.prompt_keys]
         self.prompt_values = [block[heads, :longest] for block in self.prompt_values]

@@ -5,9 +5,11 @@
    go on, rows that queue join.
 2. A row whose turn ended waits one to two intervals for its tool. When they are over the
    engine waits for the answer, however long it takes, and never takes it earlier. So the
-   batches depend on token counts alone. Other rows are sampled while tools run.
+   batches depend on token counts alone. Other rows are sampled while tools run. Outside this
+   promise is what happens in real time: a conversation that begins while others are open
+   (the fresh sample for one that the sandbox lost), or that is ended while it is sampled.
 3. Random numbers are counted per (seed, request, position).
-4. Rows with the same prompt share its keys and values.
+4. Rows that join together with the same prompt share its keys and values.
 5. Tokens that are already known (tool responses) are fed at once, not one a step.
 6. When no conversation is open, the next one begins an empty batch: rows that ended a
    moment ago and have not left yet would tell how fast their tools were.
@@ -39,6 +41,8 @@ class _State(Enum):
     """Its turn ended; the agent loop has not said what comes next."""
     CONTINUED = auto()
     ENDED = auto()
+    FAILED = auto()
+    """The engine stopped while it was open."""
 
 
 @dataclass(eq=False, slots=True)
@@ -122,9 +126,12 @@ class TorchEngine:
         """Samples one turn; see ``Engine``.
 
         Raises:
-            ValueError: If the conversation does not continue what the engine has seen,
-                or would pass the model's last position.
+            ValueError: If the prompt is empty, does not continue what the engine has seen, or
+                would pass the model's last position; if ``max_tokens`` is less than 1, or the
+                temperature below 0; if the turn before is still sampled.
+            RuntimeError: If the engine stopped while the conversation was open.
         """
+        _check(request_id, prompt_ids, sampling_params)
         longest = len(prompt_ids) + sampling_params["max_tokens"]
         if longest > self._model.max_positions:
             limit = self._model.max_positions
@@ -141,7 +148,11 @@ class TorchEngine:
             self._queue.append(row)
         else:
             known = len(row.tokens)
-            if list(prompt_ids[:known]) != row.tokens or row.state is not _State.WAITING:
+            if row.state is _State.FAILED:
+                raise RuntimeError(f"{request_id}: the engine stopped; end the conversation")
+            if row.state is not _State.WAITING:
+                raise ValueError(f"{request_id}: its turn is still being sampled")
+            if list(prompt_ids[:known]) != row.tokens:
                 raise ValueError(f"{request_id}: the prompt does not continue the conversation")
             row.tokens.extend(prompt_ids[known:])
             row.reply, row.params, row.state = reply, sampling_params, _State.CONTINUED
@@ -184,14 +195,19 @@ class TorchEngine:
                     self._step += self._interval - self._step % self._interval
                 await asyncio.sleep(0)
         except BaseException as error:
+            waiting = [row for row in self._sessions.values() if not row.reply.done()]
+            for row in waiting:
+                stopped = RuntimeError(f"the engine stopped: {error!r}")
+                stopped.__cause__ = error
+                row.reply.set_exception(stopped)
             for row in self._sessions.values():
-                if not row.reply.done():
-                    stopped = RuntimeError(f"the engine stopped: {error!r}")
-                    stopped.__cause__ = error
-                    row.reply.set_exception(stopped)
-            self._sessions = {}
+                row.state = _State.FAILED
             self._empty_batch()
-            raise
+            if not isinstance(error, Exception):  # the loop ends, and with it all conversations
+                self._sessions = {}
+                raise
+            if not waiting:
+                raise
 
     async def _rearrange(self) -> None:
         """Ended rows leave, waiting ones go on, queued ones join."""
@@ -265,6 +281,19 @@ class TorchEngine:
             row.reply.set_result(TokenOutput(ids, tuple(row.log_probs)))
 
 
+def _check(request_id: str, prompt_ids: Sequence[int], params: SamplingParams) -> None:
+    if not prompt_ids:
+        raise ValueError(f"{request_id}: the prompt is empty")
+    if params["max_tokens"] < 1:
+        raise ValueError(
+            f"{request_id}: max_tokens is {params['max_tokens']}: it must be 1 or more"
+        )
+    if not params["temperature"] >= 0:
+        raise ValueError(
+            f"{request_id}: temperature is {params['temperature']}: it must be 0 or more"
+        )
+
+
 def _generator(seed: int, request_id: str) -> np.random.Generator:
     digest = hashlib.blake2b(f"{seed}\0{request_id}".encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
@@ -288,8 +317,7 @@ def _sample(logits: Tensor, rows: list[_Row]) -> tuple[list[int], list[float]]:
     cumulative = torch.sub(scaled, largest).exp_().cumsum(dim=-1)
     total = cumulative[:, -1:]
     uniform = torch.tensor([row.uniform() for row in rows])
-    drawn = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
-    chosen = drawn.clamp_max_(logits.shape[-1] - 1)
+    chosen = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
     if greedy.any():
         chosen = torch.where(greedy[:, None], scaled.argmax(dim=-1, keepdim=True), chosen)
     log_probs = scaled.gather(1, chosen) - largest - total.log()

@@ -136,10 +136,16 @@ def save_final(policy: Policy, checkpoints: Path) -> None:
 
 
 def find_final(checkpoints: Path) -> Path | None:
-    """The weights that a run ended with, if it came so far."""
+    """The weights that a run ended with, if it came so far.
+
+    Checkpoints of steps that a kill left beside them are taken away.
+    """
     mend_folders(checkpoints)
     path = checkpoints / _FINAL
-    return path if path.exists() else None
+    if not path.exists():
+        return None
+    _remove_steps(checkpoints)
+    return path
 
 
 def find_step(checkpoints: Path) -> tuple[int, Path] | None:

@@ -30,7 +30,13 @@ from rstar2.training.collect import Batch, ProblemSource, collect
 from rstar2.training.grpo import Arm, update
 from rstar2.training.laptop_data import RL_STREAM, stream_seed
 from rstar2.training.metrics import step_metrics, update_metrics
-from rstar2.training.mining import Mined, load_mined, mine_hard_problems, save_mined
+from rstar2.training.mining import (
+    Mined,
+    find_mined,
+    load_mined,
+    mine_hard_problems,
+    save_mined,
+)
 from rstar2.training.spec import LimitsSpec, RLSpec, StageSpec
 
 _PLACES = 1000
@@ -126,7 +132,7 @@ async def train_rl(
         if step == first and run.stages[number].reset_optimizer and step > 0:
             optimizer = _new_optimizer(policy, run)
         if step in (done, first):
-            source = await trainer.source(number)
+            source = await trainer.source(number, begins=step == first)
         metrics = await trainer.step(step, source, optimizer)
         on_step(step + 1, run.total_steps, metrics)
     save_final(policy, folder.checkpoints)
@@ -182,8 +188,8 @@ class _Trainer:
         )
         return metrics
 
-    async def source(self, number: int) -> ProblemSource:
-        """Where the problems of a stage come from; hard ones are mined first."""
+    async def source(self, number: int, *, begins: bool) -> ProblemSource:
+        """Where the problems of a stage come from; hard ones are mined as it begins."""
         run, stage = self.run, self.run.stages[number]
         stream = stream_seed(run.seed, RL_STREAM)
         if stage.data == "all":
@@ -198,7 +204,7 @@ class _Trainer:
             draw_mixed(Split.TRAIN, stream, -1 - index, stage.composition_share).problem
             for index in range(stage.mine_problems)
         ]
-        hard = (await self._mined(number, candidates)).problems or candidates
+        hard = (await self._mined(number, candidates, begins)).problems or candidates
 
         def from_pool(step: int, place: int) -> Problem:
             lap, position = divmod(place, len(hard))
@@ -208,9 +214,11 @@ class _Trainer:
 
         return from_pool
 
-    async def _mined(self, number: int, candidates: list[Problem]) -> Mined:
+    async def _mined(self, number: int, candidates: list[Problem], begins: bool) -> Mined:
         file = self.folder.path / f"mined-{number + 1}.json"
-        mined = load_mined(file, candidates, self.policy)
+        if not begins:  # the weights have moved on since the problems were mined
+            return load_mined(file, candidates)
+        mined = find_mined(file, candidates, self.policy)
         if mined is None:
             self.on_mining(0, len(candidates))
             mined = await mine_hard_problems(

@@ -153,21 +153,20 @@ async def evaluate(
         problems = [draw(problem_set, split, seed, i).problem for i in range(spec.problems)]
         for start in range(0, spec.problems, size):
             name = f"{problem_set.value}/{start}"
-            if name in finished:
-                result += finished[name]
-                continue
-            groups = await roll_out(
-                problems[start : start + size],
-                spec.samples,
-                name=f"evaluate/{name}",
-                engine=engine,
-                sandbox=sandbox,
-                template=policy.template,
-                limits=limits,
-            )
-            chunk = _evaluate_chunk(problem_set, groups, max(0, examples - start))
-            if chunks is not None:
-                append_json_line(chunks, {"key": key, "chunk": name, **chunk.as_json()})
+            chunk = finished.get(name)
+            if chunk is None:
+                groups = await roll_out(
+                    problems[start : start + size],
+                    spec.samples,
+                    name=f"evaluate/{name}",
+                    engine=engine,
+                    sandbox=sandbox,
+                    template=policy.template,
+                    limits=limits,
+                )
+                chunk = _evaluate_chunk(problem_set, groups, max(0, examples - start))
+                if chunks is not None:
+                    append_json_line(chunks, {"key": key, "chunk": name, **chunk.as_json()})
             result += chunk
             on_problems(len(result.scores), total)
     return result

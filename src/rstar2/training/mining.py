@@ -17,6 +17,7 @@ from rstar2.records.grades import Grade, Phase, count_grades, grades_from_json, 
 from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
 from rstar2.rollout.groups import roll_out
 from rstar2.training.checkpoint import Policy, weights_digest
+from rstar2.training.collect import RolloutsLostError
 from rstar2.training.screening import is_hard
 
 
@@ -53,6 +54,9 @@ async def mine_hard_problems(
         policy: Gives the template.
         limits: Budgets.
         sandbox: Runs programs.
+
+    Raises:
+        RolloutsLostError: If not one rollout of a problem could be finished.
     """
     groups = await roll_out(
         candidates,
@@ -63,6 +67,11 @@ async def mine_hard_problems(
         template=policy.template,
         limits=limits,
     )
+    if not all(groups):
+        raise RolloutsLostError(
+            "the sandbox lost every rollout of a problem that was mined: "
+            "`rstar2 doctor` looks at it"
+        )
     hard = tuple(
         problem
         for problem, rollouts in zip(candidates, groups, strict=True)
@@ -86,15 +95,24 @@ def save_mined(path: Path, mined: Mined, policy: Policy) -> None:
     atomic_write(path, json.dumps(value, indent=1).encode())
 
 
-def load_mined(path: Path, candidates: Sequence[Problem], policy: Policy) -> Mined | None:
+def find_mined(path: Path, candidates: Sequence[Problem], policy: Policy) -> Mined | None:
     """What was mined of ``candidates`` with the weights of ``policy``; None if nothing was.
 
     Raises:
         RecordError: The file cannot be read.
     """
-    value = _read(path)
-    if value is None or value.get("weights") != weights_digest(policy.model):
+    if not path.exists() or _read(path)["weights"] != weights_digest(policy.model):
         return None
+    return load_mined(path, candidates)
+
+
+def load_mined(path: Path, candidates: Sequence[Problem]) -> Mined:
+    """What was mined of ``candidates``, with whatever weights.
+
+    Raises:
+        RecordError: The file is missing or cannot be read.
+    """
+    value = _read(path)
     names = set(value["problems"])
     hard = tuple(problem for problem in candidates if problem.problem_id in names)
     return Mined(hard, grades_from_json(value["grades"], path))
@@ -104,21 +122,19 @@ def mined_grades(paths: Sequence[Path]) -> Counter[Grade]:
     """The grades in files of ``save_mined``.
 
     Raises:
-        RecordError: A file cannot be read.
+        RecordError: A file is missing or cannot be read.
     """
     total: Counter[Grade] = Counter()
     for path in paths:
-        total += grades_from_json((_read(path) or {}).get("grades", []), path)
+        total += grades_from_json(_read(path)["grades"], path)
     return total
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {error}; remove it") from error
-    if not isinstance(value, dict):
-        raise RecordError(f"{path} cannot be read: it holds no JSON object; remove it")
+        raise RecordError(f"{path} cannot be read: {error}; begin the run again") from error
+    if not isinstance(value, dict) or not {"weights", "problems", "grades"} <= value.keys():
+        raise RecordError(f"{path} holds nothing that was mined; begin the run again")
     return value

@@ -144,7 +144,7 @@ class RLSpec(Spec):
         grad_clip: Largest norm of the gradient.
         micro_batch_tokens: Most tokens of one forward pass; a shared prompt counts once.
         mining_samples: Rollouts per problem when hard problems are mined.
-        checkpoint_every: Steps between checkpoints.
+        checkpoint_every: Steps between checkpoints; rollouts of those steps are kept as samples.
     """
 
     problems_per_step: int = Field(gt=0)

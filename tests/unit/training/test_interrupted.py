@@ -43,7 +43,7 @@ from rstar2.training.checkpoint import (
 )
 from rstar2.training.evaluate import Evaluation, evaluate
 from rstar2.training.laptop_data import load_examples, save_examples
-from rstar2.training.mining import Mined, load_mined, mined_grades, save_mined
+from rstar2.training.mining import Mined, find_mined, load_mined, mined_grades, save_mined
 from rstar2.training.model import new_model
 from rstar2.training.spec import EvaluationSpec
 from rstar2.training.supervised import (
@@ -315,7 +315,7 @@ def test_an_evaluation_goes_on_after_its_last_whole_chunk(
         path.write_bytes(b"".join(lines[:kept]) + b'{"key": "torn')
         seen.clear()
         assert evaluated(policy, path, seen) == whole
-        assert len(seen) == len(lines) - kept
+        assert seen == [2, 3, 5, 6, 8, 9, 11, 12]
         assert path.read_bytes() == b"".join(lines)
 
 
@@ -337,18 +337,21 @@ def test_what_was_mined_belongs_to_the_weights_that_rolled_it_out(
     policy: Policy, tmp_path: Path
 ) -> None:
     path, problems = tmp_path / "mined-2.json", candidates(4)
-    assert load_mined(path, problems, policy) is None
+    assert find_mined(path, problems, policy) is None
+    with pytest.raises(RecordError, match=r"mined-2.json cannot be read"):
+        load_mined(path, problems)
     assert not mined_grades([])
     mined = Mined((problems[1], problems[3]), count_grades(Phase.MINING, []))
     save_mined(path, mined, policy)
-    assert load_mined(path, problems, policy) == mined
+    assert find_mined(path, problems, policy) == mined == load_mined(path, problems)
     with torch.no_grad():
         policy.model.model.norm.weight[0] += 1e-6
-    assert load_mined(path, problems, policy) is None
-    for content in (b"{", b"[1]", b"\xff"):
+    assert find_mined(path, problems, policy) is None
+    assert load_mined(path, problems) == mined
+    for content in (b"{", b"[1]", b'{"weights": ""}', b"\xff"):
         path.write_bytes(content)
-        with pytest.raises(RecordError, match=r"cannot be read: .*remove it"):
-            load_mined(path, problems, policy)
+        with pytest.raises(RecordError, match=r"mined-2.json .*begin the run again"):
+            find_mined(path, problems, policy)
 
 
 # --- time ---------------------------------------------------------------------------------
