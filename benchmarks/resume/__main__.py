@@ -74,11 +74,11 @@ def measure(seeds: tuple[int, ...], console: Console) -> dict[str, Any]:
     different: list[str] = []
     references: list[dict[Part, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for seed in seeds:
+        for number, seed in enumerate(seeds):
             console.print(f"seed {seed}: the reference")
             whole = Chain(make_checkout(Path(folder, f"{seed}"), **SETTINGS), seed, BOUNDARY)
             references.append(whole.undisturbed())
-            moments = draw_moments(seed, references[-1])
+            moments = draw_moments(seed, references[-1], number, len(seeds))
             console.print(f"seed {seed}: killed in {', '.join(one.phase for one in moments)}")
             victim = Chain(make_checkout(Path(folder, f"{seed}k"), **SETTINGS), seed, BOUNDARY)
             kills += [(seed, kill) for kill in victim.killed(moments)]
