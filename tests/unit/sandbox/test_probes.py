@@ -252,6 +252,7 @@ async def most_disk_lost(rung: Rung, probes: list[Probe]) -> int:
     return before - lowest[0]
 
 
+@pytest.mark.thorough
 def test_the_tables_hold_in_a_restricted_container(tmp_path: Path) -> None:
     table, answer = tmp_path / "probes.jsonl", tmp_path / "report.json"
     table.write_bytes(b"".join(path.read_bytes() for path in TABLES))

@@ -95,6 +95,7 @@ def test_moments_are_uniform_over_each_phase_and_stand_in_the_order_of_the_runs(
     assert hit.count("evaluation of the arm") / 200 == pytest.approx(7 / 10, abs=0.1)
 
 
+@pytest.mark.thorough
 def test_kills_hit_in_every_part(benchmark: Any, chain: Any) -> None:
     moments = benchmark("moments")
     reference = chain(WORKER)
@@ -107,6 +108,7 @@ def test_kills_hit_in_every_part(benchmark: Any, chain: Any) -> None:
     assert all(kill.lost >= 0 for kill in kills)
 
 
+@pytest.mark.thorough
 def test_a_part_that_is_over_before_the_moment_is_killed_earlier(
     benchmark: Any, chain: Any
 ) -> None:
