@@ -74,10 +74,11 @@ def as_json(record: Mapping[str, Any]) -> bytes:
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
-def headline(figures: Figures, bars: Sequence[Bar]) -> dict[str, Any]:
-    """Give the figures that have bars, and the keys of the bars that are not met."""
+def headline(figures: Figures, bars: Sequence[Bar], beside: Sequence[str] = ()) -> dict[str, Any]:
+    """Give the figures that have bars or stand beside them, and the bars that are not met."""
     verdicts = {bar.key: bar.verdict(figures) for bar in bars}
     return {
+        **{key: rounded(figures[key]) for key in beside},
         **{key: rounded(figures[key]) for key in verdicts if key in figures},
         "missed": [key for key, verdict in verdicts.items() if verdict is Verdict.MISSED],
         "not_measured": [
@@ -103,5 +104,9 @@ def table(figures: Figures, bars: Sequence[Bar]) -> Table:
 
 
 def rounded(figure: Any) -> Any:
-    """Keep four significant digits of a number; all else is as it should be written."""
+    """Keep four significant digits of every number, however deep; all else stays as it is."""
+    if isinstance(figure, dict):
+        return {key: rounded(value) for key, value in figure.items()}
+    if isinstance(figure, list | tuple):
+        return [rounded(value) for value in figure]
     return float(f"{figure:.4g}") if isinstance(figure, float) else figure

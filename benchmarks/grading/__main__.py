@@ -6,8 +6,6 @@ says whether the measurement succeeded, not whether the bars are met.
 """
 
 import asyncio
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +13,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks import report
+from benchmarks import command, report
 from benchmarks.grading import agreement, fuzz, latency
-from rstar2.errors import UserError
 from rstar2.grading.expression_pool import ProcessPool
-from rstar2.records import atomic_write
-from rstar2.records.files import make_folder
 
 SCRIPT = Path(__file__).with_name("whole_response.py")
 LIBRARIES = ("math-verify", "latex2sympy2_extended", "sympy")
@@ -104,44 +99,19 @@ def beside(figures: dict[str, Any]) -> str:
     )
 
 
-def headline(figures: dict[str, Any]) -> dict[str, Any]:
-    """Give the figures that have bars or stand beside them, and the bars that are missed."""
-    told = {key: report.rounded(figures[key]) for key in BESIDE}
-    return {**told, **report.headline(figures, BARS)}
-
-
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def benchmark(
     quick: Annotated[bool, typer.Option("--quick", help="Less of all: under 30 s.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the record.")
-    ] = None,
+    json_file: command.JsonFile = None,
 ) -> None:
     """Measure the integer grader beside math-verify."""
-    if json_file is not None:
-        make_folder(json_file.parent)  # now, not after minutes of measuring
+    command.prepare(json_file)
     figures = asyncio.run(measure(QUICK if quick else FULL, Console(stderr=True)))
-    if json_file is not None:
-        atomic_write(
-            json_file, report.as_json(report.make_record(figures, BARS, LIBRARIES, quick=quick))
-        )
-    console = Console()
-    console.print(report.table(figures, BARS))
-    console.print(beside(figures), highlight=False, soft_wrap=True)
-    print(json.dumps(headline(figures)))
-
-
-def main() -> None:
-    """Run it; what a user can mend is one line on stderr and exit code 2."""
-    try:
-        app(prog_name="python -m benchmarks.grading")
-    except UserError as error:
-        print("benchmarks.grading:", " ".join(str(error).split()), file=sys.stderr)
-        sys.exit(2)
+    command.tell(figures, BARS, LIBRARIES, json_file, beside(figures), beside=BESIDE, quick=quick)
 
 
 if __name__ == "__main__":
-    main()
+    command.run(app, "benchmarks.grading")

@@ -5,8 +5,6 @@ keys of the bars that are missed. The exit code says whether the measurement suc
 whether the bars are met.
 """
 
-import json
-import sys
 import tempfile
 from pathlib import Path
 from statistics import mean
@@ -15,13 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks import report
+from benchmarks import command, report
 from benchmarks.resume.chain import Chain, Kill
 from benchmarks.resume.checkout import make_checkout
 from benchmarks.resume.moments import Part, Phase, draw_moments
-from rstar2.errors import UserError
-from rstar2.records import atomic_write
-from rstar2.records.files import make_folder
 
 LIBRARIES = ("torch", "transformers", "safetensors")
 SEEDS, QUICK_SEEDS = (1, 2, 3, 4), (1,)
@@ -89,13 +84,10 @@ def measure(seeds: tuple[int, ...], console: Console) -> dict[str, Any]:
         "different_files": different,
         "moments": [as_row(seed, kill) for seed, kill in kills],
         "lost_s": {
-            phase.value: report.rounded(mean(k.lost for _, k in kills if k.moment.phase is phase))
+            phase.value: mean(k.lost for _, k in kills if k.moment.phase is phase)
             for phase in Phase
         },
-        "reference_s": {
-            part.value: report.rounded(mean(lengths[part] for lengths in references))
-            for part in Part
-        },
+        "reference_s": {part.value: mean(lengths[part] for lengths in references) for part in Part},
     }
 
 
@@ -105,9 +97,9 @@ def as_row(seed: int, kill: Kill) -> dict[str, Any]:
         "seed": seed,
         "phase": kill.moment.phase.value,
         "part": kill.moment.part.value,
-        "share": report.rounded(kill.moment.share),
-        "after_s": report.rounded(kill.after),
-        "lost_s": report.rounded(kill.lost),
+        "share": kill.moment.share,
+        "after_s": kill.after,
+        "lost_s": kill.lost,
         "attempts": kill.attempts,
     }
 
@@ -118,34 +110,17 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def benchmark(
     quick: Annotated[bool, typer.Option("--quick", help="One seed: under 3 minutes.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the record.")
-    ] = None,
+    json_file: command.JsonFile = None,
 ) -> None:
     """Kill training runs at random moments and compare what they become."""
-    if json_file is not None:
-        make_folder(json_file.parent)  # now, not after minutes of measuring
+    command.prepare(json_file)
     seeds = QUICK_SEEDS if quick else SEEDS
     figures = measure(seeds, Console(stderr=True))
     limits = bars(len(Phase) * len(seeds))
-    if json_file is not None:
-        record = report.make_record(figures, limits, LIBRARIES, quick=quick)
-        atomic_write(json_file, report.as_json(record))
-    console = Console()
-    console.print(report.table(figures, limits))
     lost = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in figures["lost_s"].items())
-    console.print(f"work undone by a kill, in the mean: {lost}", highlight=False, soft_wrap=True)
-    print(json.dumps(report.headline(figures, limits)))
-
-
-def main() -> None:
-    """Run it; what a user can mend is one line on stderr and exit code 2."""
-    try:
-        app(prog_name="python -m benchmarks.resume")
-    except UserError as error:
-        print("benchmarks.resume:", " ".join(str(error).split()), file=sys.stderr)
-        sys.exit(2)
+    remark = f"work undone by a kill, in the mean: {lost}"
+    command.tell(figures, limits, LIBRARIES, json_file, remark, quick=quick)
 
 
 if __name__ == "__main__":
-    main()
+    command.run(app, "benchmarks.resume")

@@ -6,8 +6,6 @@ not whether the bars are met.
 """
 
 import asyncio
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +13,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import report
+from benchmarks import command
 from benchmarks.sandbox import code_judge, http, latency, load, throughput
 from benchmarks.sandbox.bars import LIBRARIES, bars
-from rstar2.errors import UserError
-from rstar2.records import atomic_write
-from rstar2.records.files import make_folder
-from rstar2.sandbox import Sandbox, SandboxUnsupported, Tier
+from rstar2.sandbox import Sandbox, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +96,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def benchmark(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer calls: under 90 s.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the record.")
-    ] = None,
+    json_file: command.JsonFile = None,
     checkout: Annotated[
         Path | None,
         typer.Option("--code-judge", metavar="DIR", help="Compare with this checkout too."),
@@ -119,34 +112,20 @@ def benchmark(
     ] = None,
 ) -> None:
     """Measure the sandbox beside a cold python -c, its own fork, no jail, and code-judge."""
-    if json_file is not None:
-        make_folder(json_file.parent)  # now, not after minutes of measuring
+    command.prepare(json_file)
     judge = None if checkout is None else code_judge.find(checkout, python)
     figures, sandbox = asyncio.run(measure(QUICK if quick else FULL, judge, Console(stderr=True)))
-    limits = bars(sandbox.slots)
-    if json_file is not None:
-        record = report.make_record(
-            figures,
-            limits,
-            LIBRARIES,
-            quick=quick,
-            slots=sandbox.slots,
-            isolation=str(sandbox.isolation),
-            rung=str(sandbox.isolation.rung),
-        )
-        atomic_write(json_file, report.as_json(record))
-    Console().print(report.table(figures, limits))
-    print(json.dumps(report.headline(figures, limits)))
-
-
-def main() -> None:
-    """Run it; what a user can mend is one line on stderr and exit code 2."""
-    try:
-        app(prog_name="python -m benchmarks.sandbox")
-    except (UserError, SandboxUnsupported) as error:
-        print("benchmarks.sandbox:", " ".join(str(error).split()), file=sys.stderr)
-        sys.exit(2)
+    command.tell(
+        figures,
+        bars(sandbox.slots),
+        LIBRARIES,
+        json_file,
+        quick=quick,
+        slots=sandbox.slots,
+        isolation=str(sandbox.isolation),
+        rung=str(sandbox.isolation.rung),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    command.run(app, "benchmarks.sandbox")

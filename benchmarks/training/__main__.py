@@ -5,9 +5,7 @@ them, and the keys of the bars that are missed. The exit code says whether the m
 succeeded, not whether the bars are met.
 """
 
-import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,14 +14,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks import report
-from benchmarks.training import against_first, against_trl, compare, threads
+from benchmarks import command, report
+from benchmarks.training import against_first, against_trl, threads
 from benchmarks.training.environment import find_peers, first_code
 from benchmarks.training.inputs import write_inputs
 from benchmarks.training.workers import Runtime
-from rstar2.errors import UserError
-from rstar2.records import atomic_write
-from rstar2.records.files import make_folder
 
 LIBRARIES = ("torch", "transformers", "numpy")
 
@@ -102,13 +97,7 @@ def measure(size: Size, peers: Runtime, console: Console) -> dict[str, Any]:
         figures |= against_first.laptop_step(inputs, first, size.laptop_steps)
         console.print("two threads beside one")
         figures |= threads.two_over_one(inputs, size.thread_rounds)
-    tidied: dict[str, Any] = compare.tidied(figures)
-    return tidied
-
-
-def headline(figures: dict[str, Any]) -> dict[str, Any]:
-    """Give the figures that have bars or stand beside them, and the bars that are missed."""
-    return {**{key: figures[key] for key in BESIDE}, **report.headline(figures, BARS)}
+    return figures
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -117,33 +106,20 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def benchmark(
     quick: Annotated[bool, typer.Option("--quick", help="Less of all: under 3 minutes.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the record.")
-    ] = None,
+    json_file: command.JsonFile = None,
 ) -> None:
     """Measure our engine and update beside TRL's, our first code, and matmul."""
-    if json_file is not None:
-        make_folder(json_file.parent)  # now, not after minutes of measuring
+    command.prepare(json_file)
     figures = measure(QUICK if quick else FULL, find_peers(), Console(stderr=True))
-    if json_file is not None:
-        record = report.make_record(figures, BARS, LIBRARIES, quick=quick, threads=1)
-        atomic_write(json_file, report.as_json(record))
-    console = Console()
-    console.print(report.table(figures, BARS))
-    for work in ("generation", "update"):
-        share, text = figures[f"{work}_share_of_matmul"], figures[f"{work}_limited_by"]
-        console.print(f"{work}: {share:.0%} of matmul's rate; {text}", soft_wrap=True)
-    print(json.dumps(headline(figures)))
-
-
-def main() -> None:
-    """Run it; what a user can mend is one line on stderr and exit code 2."""
-    try:
-        app(prog_name="python -m benchmarks.training")
-    except UserError as error:
-        print("benchmarks.training:", " ".join(str(error).split()), file=sys.stderr)
-        sys.exit(2)
+    shares = [
+        f"{work}: {figures[f'{work}_share_of_matmul']:.0%} of matmul's rate; "
+        f"{figures[f'{work}_limited_by']}"
+        for work in ("generation", "update")
+    ]
+    command.tell(
+        figures, BARS, LIBRARIES, json_file, *shares, beside=BESIDE, quick=quick, threads=1
+    )
 
 
 if __name__ == "__main__":
-    main()
+    command.run(app, "benchmarks.training")

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from benchmarks import report
-
 Answer = dict[str, Any]
 """What a worker says of one round."""
 
@@ -72,15 +70,6 @@ def same_gradient(ours: float, theirs: float) -> None:
     """
     if not math.isclose(ours, theirs, rel_tol=1e-3):
         raise DifferentWorkError(f"update: the gradient's norm is {ours:.6g}, theirs {theirs:.6g}")
-
-
-def tidied(figure: Any) -> Any:
-    """Keep four significant digits of every number, however deep it stands."""
-    if isinstance(figure, dict):
-        return {key: tidied(value) for key, value in figure.items()}
-    if isinstance(figure, list):
-        return [tidied(value) for value in figure]
-    return report.rounded(figure)
 
 
 def share_of_matmul(

@@ -14,7 +14,7 @@ SIDE = 1024
 _REPEATS = 10
 
 _KINDS = {
-    "matmul": {"mm", "addmm", "linear_pointwise", "mkldnn_linear", "mkl_linear"},
+    "matmul": {"mm", "addmm"},
     "attention": {"bmm", "baddbmm", "softmax", "safe_softmax", "softmax_backward_data"},
     "sampling and log-probs": {
         "log_softmax",
@@ -33,13 +33,12 @@ _KINDS = {
         "index_copy",
         "index_put_impl",
         "index_select",
-        "reorder_linear_weight",
         "scatter",
         "slice_backward",
         "zero",
     },
 }
-_LIBRARIES = ("aten::", "mkl::", "mkldnn::")
+_LIBRARY = "aten::"
 ELEMENTWISE = "elementwise and norms"
 PYTHON = "Python and dispatch"
 """What is outside every operator: the interpreter, the profiler's own cost with it."""
@@ -82,7 +81,7 @@ def shares(times: Mapping[str, float], spent: float) -> dict[str, float]:
     """
     total: dict[str, float] = defaultdict(float)
     for name, seconds in times.items():
-        if name.startswith(_LIBRARIES):
+        if name.startswith(_LIBRARY):
             total[kind_of(name)] += seconds
     total[PYTHON] = max(0.0, spent - sum(total.values()))
     whole = sum(total.values())

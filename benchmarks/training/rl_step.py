@@ -22,10 +22,11 @@ from benchmarks.sandbox.kernel import cpu_seconds
 from benchmarks.training.workers import Channel, Stopwatch
 from rstar2.experiments.presets import load_preset
 from rstar2.problems import Problem, Split, draw_mixed
-from rstar2.rollout import RolloutLimits, TorchEngine
+from rstar2.rollout import TorchEngine
 from rstar2.sandbox import Sandbox
 from rstar2.training.checkpoint import load_policy
 from rstar2.training.collect import Batch, collect
+from rstar2.training.curriculum import RLRun
 from rstar2.training.grpo import Arm, update
 from rstar2.training.laptop_data import RL_STREAM, stream_seed
 from rstar2.training.spec import RLSpec
@@ -51,14 +52,8 @@ class Step:
         preset = load_preset(PRESET)
         stage = preset.stages[0]
         self.policy = load_policy(Path(task["policy"]), preset.texts)
-        self.limits = RolloutLimits(
-            max_prompt_tokens=preset.limits.max_prompt_tokens,
-            max_response_tokens=stage.max_response_tokens,
-            max_turns=stage.max_turns,
-            max_tool_tokens=preset.limits.max_tool_tokens,
-            tool_timeout=preset.limits.tool_timeout,
-            temperature=preset.rl.temperature,
-        )
+        run = RLRun(Arm.GRPO_ROC, preset.rl, preset.stages, preset.limits, SEED)
+        self.limits = run.rollout_limits(stage)
         self._share: float = stage.composition_share
         self._settings: RLSpec = preset.rl
         self.take(task)

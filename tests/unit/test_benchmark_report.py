@@ -2,17 +2,13 @@
 
 import importlib
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT)
+def report() -> Any:
     return importlib.import_module("benchmarks.report")
 
 
@@ -35,3 +31,13 @@ def test_a_record_is_json_with_one_key_on_each_line(report):
     written = report.as_json(record)
     assert json.loads(written) == record
     assert written.count(b"\n") == len(record) + 2
+
+
+def test_numbers_are_rounded_however_deep_they_stand(report):
+    deep = {"a": [1.23456, {"b": (0.000123456, 3)}], "c": "1.23456"}
+    assert report.rounded(deep) == {"a": [1.235, {"b": [0.0001235, 3]}], "c": "1.23456"}
+
+
+def test_the_headline_tells_what_stands_beside_the_bars(report):
+    headline = report.headline({"a": 2.0, "b": 0.123456}, (report.Bar("a", 1, ""),), ("b",))
+    assert headline == {"b": 0.1235, "a": 2.0, "missed": ["a"], "not_measured": []}

@@ -18,9 +18,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+def benchmark() -> Any:
     """Give a module of the benchmark by its name."""
-    monkeypatch.syspath_prepend(ROOT)
     return lambda name: importlib.import_module(f"benchmarks.grading.{name}")
 
 

@@ -569,7 +569,6 @@ def test_the_command_runs_programs_and_ends_in_good_order(tmp_path: Path) -> Non
 
 
 def test_the_benchmark_measures_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3])
     http = importlib.import_module("benchmarks.sandbox.http")
     monkeypatch.setattr(http, "REQUESTS_A_ROUND", 10)
     figures = asyncio.run(http.transport(rounds=1))

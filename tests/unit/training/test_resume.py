@@ -92,9 +92,7 @@ if WHEN[0] == "mining":
 
 @pytest.fixture(scope="module")
 def checkout() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT)
-        return importlib.import_module("benchmarks.resume.checkout")
+    return importlib.import_module("benchmarks.resume.checkout")
 
 
 def session(root: Path, patch: str = "") -> int:

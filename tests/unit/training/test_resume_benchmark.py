@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-
 WORKER = """
 import json, os, sys, time
 from pathlib import Path
@@ -32,9 +30,8 @@ for arm, phases in (
 
 
 @pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+def benchmark() -> Any:
     """Give a module of the benchmark by its name."""
-    monkeypatch.syspath_prepend(ROOT)
     return lambda name: importlib.import_module(f"benchmarks.resume.{name}")
 
 
