@@ -7,11 +7,12 @@ a former session began. Problems have one of four answers, so that a model of se
 now and then, groups are mixed and every RL step moves the weights.
 """
 
-import asyncio
 import sys
 from functools import cache
 
-from rstar2.experiments import laptop, plans
+from rstar2.experiments.planner import Planner
+from rstar2.experiments.plans import SFT_ARM
+from rstar2.experiments.worker import make
 from rstar2.problems import Split, WorkedProblem, draw_mixed
 from rstar2.training import curriculum, laptop_data
 
@@ -33,12 +34,12 @@ def work(preset: str, seed: int, arms: list[str]) -> None:
     """Makes runs, or goes on with them: ``sft``, or an arm after it."""
     laptop_data.draw_mixed = curriculum.draw_mixed = draw_guessable
     for arm in arms:
-        if arm == plans.SFT_ARM:
-            plan = plans.plan_sft(preset, seed, "book")
-            asyncio.run(laptop.train_sft(laptop.job(plan, plans.begin(plan))))
+        planner = Planner()
+        if arm == SFT_ARM:
+            plan = planner.sft(preset, seed, "book")
         else:
-            plan = plans.plan_arm(preset, seed, "book", arm)
-            asyncio.run(laptop.train_arm(laptop.job(plan, plans.begin(plan))))
+            plan = planner.rl(preset, seed, "book", arm)
+        make(plan, lambda: False)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.training.widened import widened
 from benchmarks.training.workers import ROOT
-from rstar2.experiments.presets import load_preset
+from rstar2.experiments.presets import load_torch_preset
 from rstar2.training.checkpoint import load_policy
 from rstar2.training.model import new_model
 from rstar2.training.spec import ModelSpec
@@ -76,7 +76,7 @@ def write_inputs(folder: Path) -> Inputs:
     """Write the two models; the other files are made by workers."""
     disable_progress_bar()
     inputs = Inputs(folder)
-    trained = load_policy(TRAINED, load_preset("laptop").texts)
+    trained = load_policy(TRAINED, load_torch_preset("laptop").texts)
     end_id = trained.template.end_id
     model = new_model(SHAPE, vocab_size=SHAPE.vocab_size, end_id=end_id, seed=0)
     for path, weights in (

@@ -19,7 +19,7 @@ from benchmarks.training.inputs import GROUP, TOKENS, Inputs, prompts
 from benchmarks.training.rl_step import update_seed
 from benchmarks.training.workers import Channel, Stopwatch
 from rstar2.algorithm.roc import select_all
-from rstar2.experiments.presets import load_preset
+from rstar2.experiments.presets import load_torch_preset
 from rstar2.grading import Reason, Verdict
 from rstar2.problems import Problem
 from rstar2.protocol import StopReason, Trajectory
@@ -37,7 +37,7 @@ class Ours:
     """Our side of the comparison: ``generation``, ``update``, and what limits them."""
 
     def __init__(self, inputs: Inputs) -> None:
-        preset = load_preset("laptop")
+        preset = load_torch_preset("laptop")
         self._inputs = inputs
         self._model: Qwen3ForCausalLM = load_policy(inputs.model, preset.texts).model
         self._spec = preset.rl.model_copy(update={"minibatches": 1, "group_size": GROUP})

@@ -20,16 +20,16 @@ import torch
 
 from benchmarks.sandbox.kernel import cpu_seconds
 from benchmarks.training.workers import Channel, Stopwatch
-from rstar2.experiments.presets import load_preset
+from rstar2.experiments.presets import load_torch_preset
 from rstar2.problems import Problem, Split, draw_mixed
 from rstar2.rollout import TorchEngine
 from rstar2.sandbox import Sandbox
 from rstar2.training.checkpoint import load_policy
 from rstar2.training.collect import Batch, collect
 from rstar2.training.curriculum import RLRun
-from rstar2.training.grpo import Arm, update
+from rstar2.training.grpo import update
 from rstar2.training.laptop_data import RL_STREAM, stream_seed
-from rstar2.training.spec import RLSpec
+from rstar2.training.spec import Arm, RLSpec
 
 SEED = 11
 PLACES = 1000
@@ -49,7 +49,7 @@ class Step:
     """
 
     def __init__(self, task: dict[str, Any]) -> None:
-        preset = load_preset(PRESET)
+        preset = load_torch_preset(PRESET)
         stage = preset.stages[0]
         self.policy = load_policy(Path(task["policy"]), preset.texts)
         run = RLRun(Arm.GRPO_ROC, preset.rl, preset.stages, preset.limits, SEED)

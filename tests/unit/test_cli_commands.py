@@ -22,7 +22,7 @@ from rstar2.book import build
 from rstar2.book.build import BookBuildError
 from rstar2.cli.solve import Screen, ShownEngine, ShownTools
 from rstar2.experiments import publish
-from rstar2.experiments.presets import load_preset
+from rstar2.experiments.presets import load_torch_preset
 from rstar2.experiments.report import Record, committed_records, laptop_report
 from rstar2.problems import ProblemSet
 from rstar2.protocol import LAPTOP, TokenTemplate, Trajectory
@@ -30,8 +30,8 @@ from rstar2.records import Hardware, Provenance
 from rstar2.rollout import RolloutLimits, SamplingParams, TokenOutput, run_rollout
 from rstar2.sandbox import Sandbox
 from rstar2.training.checkpoint import Policy, save_policy
-from rstar2.training.grpo import Arm
 from rstar2.training.model import new_model
+from rstar2.training.spec import Arm
 from rstar2.training.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ def checkpoint(
 ) -> Path:
     """A policy with fresh weights."""
     template = TokenTemplate(tokenizer, LAPTOP)
-    shape = load_preset("test").model
+    shape = load_torch_preset("test").model
     model = new_model(shape, vocab_size=len(tokenizer), end_id=template.end_id, seed=0)
     folder = tmp_path_factory.mktemp("policy") / "checkpoint"
     save_policy(Policy(model, tokenizer, template), folder)

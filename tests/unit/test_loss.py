@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rstar2.algorithm.advantage import group_advantages
-from rstar2.algorithm.loss import ClipRange, Normaliser, PolicyLoss, policy_loss, row_weights
+from rstar2.algorithm.loss import ClipRange, PolicyLoss, policy_loss
+from rstar2.algorithm.weights import Normaliser, row_weights
 
 SEEDED = settings(deadline=None, derandomize=True)
 CLIP = ClipRange(low=0.2, high=0.28)

@@ -10,11 +10,11 @@ import yaml
 
 from rstar2.experiments.claims import claims_met
 from rstar2.experiments.plans import RECORD_SEEDS, SFT_ARM, plan_experiment
-from rstar2.experiments.presets import load_preset
+from rstar2.experiments.presets import load_torch_preset
 from rstar2.experiments.report import Record, committed_records, laptop_report
 from rstar2.grading import Reason
 from rstar2.records.grades import Phase, load_grades
-from rstar2.training.grpo import Arm
+from rstar2.training.spec import Arm
 
 ROOT = Path(__file__).parents[2]
 CLAIMS = yaml.safe_load((ROOT / "sweeps" / "claims.yaml").read_text(encoding="utf-8"))["laptop"]
@@ -41,7 +41,7 @@ def test_the_records_are_those_that_these_sources_make(records: list[Record]) ->
         plan.name: plan.run_id for plan in plan_experiment("laptop", RECORD_SEEDS, "results")
     }
     assert {record.run["name"]: record.run["id"] for record in records} == planned, "make results"
-    settings = load_preset("laptop").model_dump(mode="json")
+    settings = load_torch_preset("laptop").model_dump(mode="json")
     for record in records:
         assert record.run["settings"] == settings, record.path
 
@@ -69,7 +69,7 @@ def test_both_arms_of_a_seed_start_from_the_same_sft_run(records: list[Record]) 
 
 
 def test_an_arm_has_a_row_for_every_step_of_its_preset(records: list[Record]) -> None:
-    steps = sum(stage.steps for stage in load_preset("laptop").stages)
+    steps = sum(stage.steps for stage in load_torch_preset("laptop").stages)
     assert steps >= 40
     for record in records:
         if record.arm != SFT_ARM:
@@ -77,7 +77,7 @@ def test_an_arm_has_a_row_for_every_step_of_its_preset(records: list[Record]) ->
 
 
 def test_an_evaluation_has_the_size_of_its_preset(records: list[Record]) -> None:
-    size = load_preset("laptop").evaluation.results
+    size = load_torch_preset("laptop").evaluation["results"]
     for record in records:
         counts = record.evaluation.groupby("problem_set").size()
         assert counts.tolist() == [size.problems] * 4, record.path

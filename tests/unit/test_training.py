@@ -23,8 +23,8 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from rstar2.algorithm.loss import Normaliser
-from rstar2.experiments.presets import load_preset
+from rstar2.algorithm.weights import Normaliser
+from rstar2.experiments.presets import load_torch_preset
 from rstar2.problems import Problem, ProblemSet, Split, WorkedProblem, draw_mixed
 from rstar2.protocol import (
     LAPTOP,
@@ -60,7 +60,6 @@ from rstar2.training.collect import Batch, RolloutsLostError, collect
 from rstar2.training.curriculum import RLRun, train_rl
 from rstar2.training.evaluate import evaluate
 from rstar2.training.grpo import (
-    Arm,
     Group,
     NonFiniteGradientError,
     UpdateRow,
@@ -73,7 +72,7 @@ from rstar2.training.mining import Mined, mine_hard_problems
 from rstar2.training.model import new_model
 from rstar2.training.packed import TokenSequence, next_token_loss, token_log_probs
 from rstar2.training.slips import slipped_call
-from rstar2.training.spec import RLSpec, StageSpec
+from rstar2.training.spec import Arm, FamilyStageSpec, RLSpec
 from rstar2.training.supervised import _batches, train_supervised
 from rstar2.training.traces import (
     Demonstration,
@@ -85,7 +84,7 @@ from rstar2.training.traces import (
     write_document,
 )
 
-PRESET = load_preset("test")
+PRESET = load_torch_preset("test")
 NOISE = PRESET.noise.model_copy(update={"direct": 0.2, "wrong_program": 0.0, "verify": 0.3})
 RL = PRESET.rl.model_copy(
     update={
@@ -110,9 +109,9 @@ GUESSES = {0, 4, 12, 18}
 """The only answers that the guesser knows; the problems here have one of them."""
 
 
-def stage(steps: int, data: str = "all") -> StageSpec:
+def stage(steps: int, data: str = "all") -> FamilyStageSpec:
     mined = data == "mined"
-    return StageSpec(
+    return FamilyStageSpec(
         steps=steps,
         max_response_tokens=LIMITS.max_response_tokens,
         max_turns=LIMITS.max_turns,
@@ -230,7 +229,7 @@ class Killed(Exception):
 def train(
     guesser: Path,
     path: Path,
-    stages: Sequence[StageSpec],
+    stages: Sequence[FamilyStageSpec],
     *,
     arm: Arm = Arm.GRPO_ROC,
     spec: RLSpec = RL,
@@ -681,7 +680,7 @@ def test_an_evaluation_has_a_row_for_each_problem_of_each_set(policy: Policy) ->
         async with Sandbox() as sandbox:
             result = await evaluate(
                 policy,
-                PRESET.evaluation.book,
+                PRESET.evaluation["book"],
                 LIMITS,
                 split=Split.HELD_OUT,
                 seed=5,
@@ -703,7 +702,7 @@ def test_an_evaluation_without_a_sandbox_stops(policy: Policy) -> None:
     greedy = dataclasses.replace(LIMITS, temperature=0.0)
     run = evaluate(
         policy,
-        PRESET.evaluation.book,
+        PRESET.evaluation["book"],
         greedy,
         split=Split.DEV,
         seed=0,

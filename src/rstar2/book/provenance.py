@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from rstar2.experiments.progress_view import duration
+
 
 class Source(StrEnum):
     """What kind of numbers a figure shows; the words stand under it."""
@@ -103,13 +105,3 @@ def provenance_summary(runs: Sequence[Mapping[str, Any]]) -> str:
         shortest if shortest == longest else f"{shortest} to {longest} a run",
     )
     return " · ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """A wall time for people: ``48 s``, ``12 min``, ``3 h 05 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -27,15 +27,16 @@ def build(
     Writes only to runs/ and _build/, both ignored by git.
     """
     from rstar2.book.build import BookBuildError, build_book
+    from rstar2.experiments.batch import run_batch
     from rstar2.experiments.checkout import project_root
-    from rstar2.experiments.execute import execute_plans
-    from rstar2.experiments.plans import BOOK_SEED, plan_experiment
+    from rstar2.experiments.planner import plan_experiment
+    from rstar2.experiments.plans import BOOK_SEED
 
     root = project_root()
     console = Console(stderr=True)
     plans = plan_experiment("laptop", [BOOK_SEED], "book")
     if train:
-        execute_plans(plans, workers=2, console=console)
+        run_batch(plans, workers=2, console=console, fail_fast=True)
     done = [plan.run_id for plan in plans if plan.is_done]
     try:
         page = build_book(root, cache_key=state_key(root, done), out=out, console=console)

@@ -46,13 +46,13 @@ def sample(
     An interrupted run goes on where it stopped. `rstar2 data keep` reads the record.
     """
     from rstar2.experiments.pool_files import read_pool
-    from rstar2.experiments.presets import load_preset
+    from rstar2.experiments.presets import load_torch_preset
     from rstar2.training.checkpoint import load_policy
     from rstar2.training.label_check import pass_counts
     from rstar2.training.samples import SamplingSettings, read_samples
 
     problems = read_pool(pool)
-    settings = load_preset(preset)
+    settings = load_torch_preset(preset)
     folder = find_checkpoint(checkpoint)
     policy = load_policy(folder, settings.texts)
     limits = rollout_limits(settings, policy, None)

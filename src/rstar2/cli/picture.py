@@ -32,7 +32,7 @@ def draw_laptop_run(records: "Sequence[Record]", path: Path) -> None:
     from rstar2.book.provenance import provenance_summary
     from rstar2.experiments.curves import curve
     from rstar2.experiments.report import of_arm
-    from rstar2.training.grpo import Arm
+    from rstar2.training.spec import Arm
 
     style.use()
     panels = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rstar2.errors import UserError
 
 if TYPE_CHECKING:
-    from rstar2.experiments.presets import Preset
+    from rstar2.experiments.presets import TorchPreset
     from rstar2.rollout import RolloutLimits
     from rstar2.training.checkpoint import Policy
 
@@ -31,7 +31,7 @@ def find_checkpoint(checkpoint: Path | None) -> Path:
 
 
 def rollout_limits(
-    settings: "Preset", policy: "Policy", temperature: float | None
+    settings: "TorchPreset", policy: "Policy", temperature: float | None
 ) -> "RolloutLimits":
     """The preset's limits of an evaluation rollout.
 
@@ -41,7 +41,7 @@ def rollout_limits(
     from rstar2.training.evaluate import evaluation_limits
 
     warmth = settings.rl.temperature if temperature is None else temperature
-    limits = evaluation_limits(settings.evaluation.book, settings.limits, warmth)
+    limits = evaluation_limits(settings.evaluation["book"], settings.limits, warmth)
     longest = limits.max_prompt_tokens + limits.max_response_tokens
     positions = int(policy.model.config.max_position_embeddings)
     if longest > positions:
@@ -55,7 +55,7 @@ def rollout_limits(
 def _committed_checkpoint() -> Path:
     from rstar2.experiments.checkout import project_root
     from rstar2.experiments.plans import BOOK_SEED
-    from rstar2.training.grpo import Arm
+    from rstar2.training.spec import Arm
 
     record = f"laptop-seed{BOOK_SEED}-{Arm.GRPO_ROC}"
     return project_root() / "results" / "laptop" / record / "checkpoint"

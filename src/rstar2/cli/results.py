@@ -22,15 +22,16 @@ def remake(
     Refuses a tree with changes: a record names the commit that made it.
     """
     from rstar2.cli.picture import PICTURE, draw_laptop_run
+    from rstar2.experiments.batch import run_batch
     from rstar2.experiments.checkout import project_root
-    from rstar2.experiments.execute import execute_plans
-    from rstar2.experiments.plans import RECORD_SEEDS, plan_experiment
+    from rstar2.experiments.planner import plan_experiment
+    from rstar2.experiments.plans import RECORD_SEEDS
     from rstar2.experiments.publish import publish, refuse_unpublishable
     from rstar2.experiments.report import committed_records
 
     refuse_unpublishable()
     plans = plan_experiment("laptop", RECORD_SEEDS, "results")
-    execute_plans(plans, workers=workers, console=Console(stderr=True))
+    run_batch(plans, workers=workers, console=Console(stderr=True), fail_fast=True)
     root = project_root()
     for folder in publish(plans, root / "results" / "laptop"):
         typer.echo(folder.relative_to(root))

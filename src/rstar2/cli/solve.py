@@ -53,13 +53,13 @@ def solve(
     preset: Annotated[str, typer.Option(help="Gives the texts and limits.")] = "laptop",
 ) -> None:
     """Let the policy solve a problem: its thoughts, its programs, what they print, its answer."""
-    from rstar2.experiments.presets import load_preset
+    from rstar2.experiments.presets import load_torch_preset
     from rstar2.training.checkpoint import load_policy
 
     _refuse_no_text(question)
     if temperature is not None and not math.isfinite(temperature):
         raise SolveError(f"temperature is {temperature}: give a number from 0")
-    settings = load_preset(preset)
+    settings = load_torch_preset(preset)
     policy = load_policy(find_checkpoint(checkpoint), settings.texts)
     limits = rollout_limits(settings, policy, temperature)
     _refuse_too_long(question, policy.template, limits)

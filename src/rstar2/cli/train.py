@@ -13,10 +13,10 @@ def train(
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one core each.")] = 2,
 ) -> None:
     """Train the SFT policy and both arms of one seed; what is done is skipped."""
-    from rstar2.experiments.execute import execute_plans
-    from rstar2.experiments.plans import plan_experiment
+    from rstar2.experiments.batch import run_batch
+    from rstar2.experiments.planner import plan_experiment
 
     plans = plan_experiment(preset, [seed], evaluation)
-    execute_plans(plans, workers=workers, console=Console(stderr=True))
+    run_batch(plans, workers=workers, console=Console(stderr=True), fail_fast=True)
     for plan in plans:
         typer.echo(plan.folder)

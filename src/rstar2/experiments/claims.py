@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rstar2.problems import ProblemSet
-from rstar2.training.grpo import Arm
+from rstar2.training.spec import Arm
 
 Report = Mapping[str, Any]
 """What ``laptop_report`` says."""

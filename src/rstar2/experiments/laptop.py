@@ -1,41 +1,47 @@
-"""The laptop experiment: one SFT policy a seed, and two RL arms from the same weights.
+"""The laptop experiment: one SFT policy a seed, and RL arms from the same weights.
 
-``train_sft`` and ``train_arm`` are what the run notebooks call; each fills a run folder:
-``run.json``, ``params.json``, ``metrics.parquet``, ``timing.jsonl``,
-``evaluation.parquet``, ``examples.jsonl`` (rollouts of the evaluation), ``grades.parquet``
-(what the grader said), ``checkpoints/final`` and, for an arm, ``trajectories.jsonl``
-(rollouts of the training).
+``train_sft``, ``train_arm``, ``mine`` and ``evaluate_policy`` are the work of the run
+notebooks; each fills a run folder: ``run.json``, ``params.json``, ``metrics.parquet``,
+``timing.jsonl``, ``evaluation.parquet``, ``examples.jsonl`` (rollouts of the evaluation),
+``grades.parquet`` (what the grader said), ``checkpoints/final`` and, for an arm,
+``trajectories.jsonl`` (rollouts of the training).
+
+A run whose session is asked to stop raises ``RunStoppedError`` from a safe place, and goes on
+from there when it is made again.
 """
 
 import io
 import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 import torch
 
-from rstar2.experiments.plans import Plan
-from rstar2.experiments.presets import Preset
+from rstar2.experiments.plans import NOT_EVALUATED, Kind, Plan
+from rstar2.experiments.presets import TorchPreset
 from rstar2.experiments.progress import ProgressFile
 from rstar2.problems import Split
 from rstar2.protocol import TokenTemplate
 from rstar2.records import RunFolder, RunState, Session, atomic_write
-from rstar2.records.grades import read_grades, write_grades
+from rstar2.records.grades import Grade, read_grades, write_grades
 from rstar2.rollout.serialise import rollout_to_json
 from rstar2.sandbox import Sandbox
 from rstar2.training.checkpoint import Policy, find_final, find_step, load_policy, save_step
-from rstar2.training.curriculum import RLRun, train_rl
+from rstar2.training.curriculum import RLRun, mine_stage, train_rl
 from rstar2.training.evaluate import Evaluation, evaluate, evaluation_limits
-from rstar2.training.grpo import Arm
 from rstar2.training.laptop_data import (
     laptop_tokenizer,
     load_examples,
     make_laptop_data,
     save_examples,
 )
-from rstar2.training.mining import mined_grades
+from rstar2.training.mining import mined_file, mined_grades
 from rstar2.training.model import new_model
-from rstar2.training.spec import EvaluationSpec
+from rstar2.training.spec import Arm, EvaluationSpec
 from rstar2.training.supervised import SupervisedPhase, train_phases
 from rstar2.training.tokenizer import END_OF_TEXT
 from rstar2.training.traces import encode_demonstration, encode_document
@@ -52,14 +58,16 @@ _ARM_SHARES = {"RL": 8.0, "evaluation": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run and its folder."""
+    """A run, its folder, and how it is told to stop."""
 
     plan: Plan
     folder: RunFolder
+    asked_to_stop: Callable[[], bool]
 
     @property
-    def preset(self) -> Preset:
+    def preset(self) -> TorchPreset:
         """Its settings."""
+        assert isinstance(self.plan.preset, TorchPreset)
         return self.plan.preset
 
     @property
@@ -68,27 +76,59 @@ class Job:
         return int(self.plan.params["seed"])
 
     @property
-    def evaluation(self) -> EvaluationSpec:
-        """The size of its evaluation."""
-        sizes = self.preset.evaluation
-        return sizes.results if self.plan.params["evaluation"] == "results" else sizes.book
+    def evaluation(self) -> EvaluationSpec | None:
+        """The size of its evaluation; None if another run evaluates it."""
+        size = self.plan.params["evaluation"]
+        return None if size == NOT_EVALUATED else self.preset.evaluation[size]
+
+    @property
+    def rl(self) -> RLRun:
+        """The RL run that it is, or belongs to."""
+        params, preset = self.plan.params, self.preset
+        return RLRun(
+            Arm(params["arm"]), preset.rl, preset.stages, preset.limits, self.seed, params["stage"]
+        )
+
+    def session(self) -> Session:
+        """Begins to work on it."""
+        torch.set_num_threads(1)
+        return Session(self.folder, self.asked_to_stop)
 
 
-def job(plan: Plan, folder: RunFolder) -> Job:
+def job(plan: Plan, folder: RunFolder, asked_to_stop: Callable[[], bool] = lambda: False) -> Job:
     """Joins a plan and its folder."""
-    return Job(plan, folder)
+    return Job(plan, folder, asked_to_stop)
+
+
+async def work(job: Job) -> None:
+    """Does the work of a run, whatever its kind; nothing if it is done.
+
+    Raises:
+        RunStoppedError: If it is asked to stop.
+        CheckpointError: If the checkpoint that it starts from cannot be read.
+    """
+    if job.folder.state is RunState.DONE:
+        return
+    match job.plan.kind:
+        case Kind.SFT:
+            await train_sft(job)
+        case Kind.RL:
+            await train_arm(job)
+        case Kind.MINING:
+            await mine(job)
+        case Kind.EVALUATION:
+            await evaluate_policy(job)
+        case Kind.NOTEBOOK:
+            raise ValueError(f"{job.plan.name} is the work of its own notebook")
 
 
 async def train_sft(job: Job) -> None:
     """Makes the data, trains the tokenizer, pretrains, runs the SFT and evaluates.
 
-    A run that was interrupted goes on from its last checkpoint, one that is done stays as it
-    is. The data alone are made again when the run ended before they stood.
+    A run that was interrupted goes on from its last checkpoint. The data alone are made again
+    when the run ended before they stood.
     """
-    if job.folder.state is RunState.DONE:
-        return
-    torch.set_num_threads(1)
-    session = Session(job.folder)
+    session = job.session()
     progress = ProgressFile(job.folder.path, _SFT_SHARES)
     async with Sandbox() as sandbox:
         session.lap("start")
@@ -102,35 +142,33 @@ async def train_sft(job: Job) -> None:
                 session.lap("data")
             policy = _teach(job, session, progress)
         (job.folder.path / _EXAMPLES).unlink(missing_ok=True)
-        await _evaluate(job, policy, sandbox, session, progress)
-    _finish(job, session)
+        graded = await _evaluate(job, policy, sandbox, session, progress)
+    _finish(job, session, graded)
 
 
 async def train_arm(job: Job) -> None:
-    """Trains one arm from the SFT policy, or goes on from its last checkpoint, and evaluates.
-
-    Raises:
-        CheckpointError: If the SFT run that it starts from has not been made.
-    """
-    if job.folder.state is RunState.DONE:
-        return
-    assert job.plan.needs is not None
-    sft_checkpoint = job.plan.needs.folder / "checkpoints" / "final"
-    torch.set_num_threads(1)
-    preset, folder = job.preset, job.folder
-    session = Session(folder)
+    """Trains one arm, or one stage of it, or goes on from its last checkpoint; then evaluates."""
+    run, folder = job.rl, job.folder
+    session = job.session()
     progress = ProgressFile(folder.path, _ARM_SHARES)
-    run = RLRun(Arm(job.plan.arm), preset.rl, preset.stages, preset.limits, job.seed)
-
-    def log(step: int, total: int, metrics: dict[str, float]) -> None:
-        detail = f"accuracy {metrics['accuracy']:.2f} tool errors {metrics['tool_error']:.2f}"
-        progress.report("RL", step, total, detail)
-
+    start = _start_of(job)
     if find_final(folder.checkpoints) is None:
         found = find_step(folder.checkpoints)
-        progress.report("RL", found[0] if found else 0, run.total_steps)
+        done = found[0] - run.first_step if found else 0
+        progress.report("RL", done, run.total_steps - run.first_step)
     async with Sandbox() as sandbox:
-        policy = load_policy(sft_checkpoint, preset.texts)
+
+        def log(step: int, total: int, metrics: dict[str, float]) -> None:
+            progress.report(
+                "RL",
+                step - run.first_step,
+                total - run.first_step,
+                tokens=metrics["tokens"] * metrics["rollouts"],
+                **{name: metrics[name] for name in ("accuracy", "tool_error", "truncated")},
+                **_health(sandbox),
+            )
+
+        policy = load_policy(start, job.preset.texts)
         session.lap("start")
         policy = await train_rl(
             policy,
@@ -140,9 +178,76 @@ async def train_arm(job: Job) -> None:
             log,
             session=session,
             on_mining=lambda done, problems: progress.report("mining", done, problems),
+            start=start if run.stage > 1 else None,
         )
-        await _evaluate(job, policy, sandbox, session, progress)
-    _finish(job, session)
+        graded = await _evaluate(job, policy, sandbox, session, progress)
+    # What another run has mined stands in its own record.
+    mined = [] if run.stage else sorted(folder.path.glob("mined-*.json"))
+    _finish(job, session, read_grades(folder.grades) + mined_grades(mined) + graded)
+
+
+async def mine(job: Job) -> None:
+    """Mines the hard problems of a stage."""
+    run, session = job.rl, job.session()
+    progress = ProgressFile(job.folder.path, {"mining": 1.0})
+    async with Sandbox() as sandbox:
+        policy = load_policy(_start_of(job), job.preset.texts)
+        session.lap("start")
+        mined = await mine_stage(
+            policy,
+            run,
+            job.folder,
+            sandbox,
+            session,
+            lambda done, problems: progress.report("mining", done, problems),
+        )
+    job.folder.metrics.truncate_after(-1)
+    job.folder.metrics.append(
+        {
+            "step": run.first_step,
+            "candidates": run.stages[run.stage - 1].mine_problems,
+            "hard": len(mined.problems),
+        }
+    )
+    _finish(job, session, mined.grades)
+
+
+async def evaluate_policy(job: Job) -> None:
+    """Evaluates the policy of another run."""
+    session = job.session()
+    progress = ProgressFile(job.folder.path, {"evaluation": 1.0})
+    async with Sandbox() as sandbox:
+        policy = load_policy(_start_of(job), job.preset.texts)
+        session.lap("start")
+        graded = await _evaluate(job, policy, sandbox, session, progress)
+    table = pd.read_parquet(job.folder.path / "evaluation.parquet").sum(numeric_only=True)
+    job.folder.metrics.truncate_after(-1)
+    job.folder.metrics.append({"step": 0, "accuracy": float(table["correct"] / table["samples"])})
+    _finish(job, session, graded)
+
+
+def _start_of(job: Job) -> Path:
+    """The weights that a run starts from; what was mined for it comes to its folder."""
+    base = job.plan.needs
+    assert base is not None
+    if base.kind is Kind.MINING:
+        name = mined_file(job.plan.params["stage"])
+        if not (job.folder.path / name).exists():
+            shutil.copyfile(base.folder / name, job.folder.path / name)
+        base = base.needs
+        assert base is not None
+    return base.folder / "checkpoints" / "final"
+
+
+def _health(sandbox: Sandbox) -> dict[str, float]:
+    """What the sandbox says of itself: calls, those it made again, and their mean time."""
+    stats = sandbox.stats
+    finished = sum(stats.finished.values())
+    return {
+        "tool_calls": float(stats.submitted),
+        "tool_retries": float(stats.retries),
+        "tool_seconds": stats.run_seconds / finished if finished else float("nan"),
+    }
 
 
 async def _prepare(job: Job, sandbox: Sandbox) -> None:
@@ -183,24 +288,28 @@ def _teach(job: Job, session: Session, progress: ProgressFile) -> Policy:
         job.preset.texts,
         seed=job.seed,
         session=session,
-        on_step=lambda phase, step, total, loss: progress.report(
-            phase, step, total, f"loss {loss:.2f}"
-        ),
+        on_step=lambda phase, step, total, loss: progress.report(phase, step, total, loss=loss),
     )
 
 
 async def _evaluate(
     job: Job, policy: Policy, sandbox: Sandbox, session: Session, progress: ProgressFile
-) -> None:
+) -> Counter[Grade]:
+    """What the grader said; nothing if another run evaluates this one."""
+    spec = job.evaluation
+    if spec is None:
+        return Counter()
+
     def log(done: int, total: int) -> None:
         session.lap("evaluation", problems=done)
-        progress.report("evaluation", done, total)
+        progress.report("evaluation", done, total, **_health(sandbox))
+        session.stop_if_asked()
 
     progress.report("evaluation", 0, 1)
     evaluation = await evaluate(
         policy,
-        job.evaluation,
-        evaluation_limits(job.evaluation, job.preset.limits, job.preset.rl.temperature),
+        spec,
+        evaluation_limits(spec, job.preset.limits, job.preset.rl.temperature),
         split=Split.HELD_OUT,
         seed=HELD_OUT_SEED,
         sandbox=sandbox,
@@ -208,6 +317,7 @@ async def _evaluate(
         chunks=job.folder.path / "evaluation.jsonl",
     )
     _write_evaluation(job.folder, evaluation)
+    return evaluation.grades
 
 
 def _write_evaluation(folder: RunFolder, evaluation: Evaluation) -> None:
@@ -217,11 +327,10 @@ def _write_evaluation(folder: RunFolder, evaluation: Evaluation) -> None:
     atomic_write(folder.path / "evaluation.parquet", buffer.getvalue())
     lines = [json.dumps(rollout_to_json(rollout)) + "\n" for rollout in evaluation.examples]
     atomic_write(folder.path / "examples.jsonl", "".join(lines).encode())
-    mined = mined_grades(sorted(folder.path.glob("mined-*.json")))
-    write_grades(folder.grades_parquet, read_grades(folder.grades) + mined + evaluation.grades)
 
 
-def _finish(job: Job, session: Session) -> None:
+def _finish(job: Job, session: Session, grades: Counter[Grade]) -> None:
+    write_grades(job.folder.grades_parquet, grades)
     job.folder.metrics.to_parquet(job.folder.metrics_parquet)
     session.lap("records")
     job.folder.update(RunState.DONE, wall_seconds=round(session.total_seconds(), 1))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rstar2.errors import UserError
-from rstar2.experiments.plans import SFT_ARM, Plan
+from rstar2.experiments.plans import Plan
 from rstar2.records import RunFolder, atomic_write, provenance
 
 _FILES = (
@@ -84,11 +84,11 @@ def _publish_one(plan: Plan, target: Path) -> Path:
     partial.mkdir(parents=True)
     for name in _FILES:
         shutil.copyfile(plan.folder / name, partial / name)
-    if plan.arm != SFT_ARM:
-        final = partial / "checkpoint"
-        final.mkdir()
-        for name in _CHECKPOINT_FILES:
-            shutil.copyfile(plan.folder / "checkpoints" / "final" / name, final / name)
+    final = partial / "checkpoint"
+    final.mkdir()
+    for name in _CHECKPOINT_FILES:
+        shutil.copyfile(plan.folder / "checkpoints" / "final" / name, final / name)
+    assert plan.preset is not None
     run = {
         **RunFolder.open(plan.folder).read(),
         "label": "laptop run",

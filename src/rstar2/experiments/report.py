@@ -17,10 +17,11 @@ from rstar2.algorithm.statistics import mean_interval
 from rstar2.errors import UserError
 from rstar2.experiments.checkout import project_root
 from rstar2.experiments.laptop import HELD_OUT_SEED
-from rstar2.experiments.plans import BOOK_SEED, SFT_ARM, plan_experiment
+from rstar2.experiments.planner import plan_experiment
+from rstar2.experiments.plans import BOOK_SEED, SFT_ARM
 from rstar2.problems import ProblemSet, Split, guessing_baseline
 from rstar2.records import RunFolder
-from rstar2.training.grpo import Arm
+from rstar2.training.spec import Arm
 
 HEADLINE = ProblemSet.FAMILIES
 

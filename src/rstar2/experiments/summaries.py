@@ -25,9 +25,21 @@ def stage_summary(folder: RunFolder) -> pd.DataFrame:
     return means.assign(steps=table.groupby("stage").size()).round(3).reset_index()
 
 
+def mining_summary(folder: RunFolder) -> pd.DataFrame:
+    """Problems tried, and those that were not solved every time."""
+    table = pd.read_parquet(folder.metrics_parquet)
+    return table[["candidates", "hard"]].assign(share=table["hard"] / table["candidates"]).round(3)
+
+
 def evaluation_summary(folder: RunFolder) -> pd.DataFrame:
-    """Accuracy, tool errors in right rollouts and tokens of each held-out set."""
-    table = pd.read_parquet(folder.path / "evaluation.parquet")
+    """Accuracy, tool errors in right rollouts and tokens of each held-out set.
+
+    One sentence if another run evaluates this one.
+    """
+    path = folder.path / "evaluation.parquet"
+    if not path.exists():
+        return pd.DataFrame({"evaluation": ["another run evaluates this one"]})
+    table = pd.read_parquet(path)
     totals = table.groupby("problem_set", sort=False).sum(numeric_only=True)
     return pd.DataFrame(
         {

@@ -11,14 +11,15 @@ from rstar2.records.metrics import Metric, MetricsLog
 from rstar2.records.provenance import (
     Hardware,
     Provenance,
+    fingerprint,
     hardware,
     provenance,
     run_id,
     working_tree,
 )
-from rstar2.records.run_folder import RunFolder, RunState
-from rstar2.records.session import Session
-from rstar2.records.sources import deciding_sources
+from rstar2.records.run_folder import RunFolder, RunState, Worker
+from rstar2.records.session import RunStoppedError, Session
+from rstar2.records.sources import deciding_imports, deciding_sources
 
 __all__ = [
     "Hardware",
@@ -28,11 +29,15 @@ __all__ = [
     "RecordError",
     "RunFolder",
     "RunState",
+    "RunStoppedError",
     "Session",
+    "Worker",
     "append_json_line",
     "atomic_write",
     "cut_json_lines",
+    "deciding_imports",
     "deciding_sources",
+    "fingerprint",
     "hardware",
     "provenance",
     "read_json_lines",

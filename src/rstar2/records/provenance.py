@@ -109,14 +109,10 @@ def working_tree(root: Path | None = None) -> tuple[str | None, bool | None]:
 def run_id(notebook_source: str, params: Mapping[str, Any], sources: Iterable[Path]) -> str:
     """Name a run by what decides its numbers: ten hex digits of a SHA-256.
 
-    Python sources count by their syntax tree without docstrings, so that layout, comments
-    and docstrings change nothing; other files count by their bytes. A file is known by its
-    place in the package, so that the id is the same on every machine.
-
     Args:
         notebook_source: The notebook's code.
         params: The final parameters, JSON values only.
-        sources: The files, in any order, as :func:`rstar2.records.deciding_sources` lists them.
+        sources: The files that decide them, in any order, as :func:`fingerprint` reads them.
 
     Raises:
         RecordError: A parameter is not JSON, or a source cannot be read or parsed.
@@ -126,9 +122,25 @@ def run_id(notebook_source: str, params: Mapping[str, Any], sources: Iterable[Pa
     except (TypeError, ValueError) as error:
         raise RecordError(f"cannot name the run: a parameter is not JSON: {error}") from error
     digest = hashlib.sha256()
-    for part in (notebook_source, parameters, *sorted(map(_fingerprint, sources))):
+    for part in (notebook_source, parameters, fingerprint(sources)):
         digest.update(hashlib.sha256(part.encode()).digest())
     return digest.hexdigest()[:10]
+
+
+def fingerprint(sources: Iterable[Path]) -> str:
+    """Tell the content of source files, whatever their order, in one text.
+
+    Python sources count by their syntax tree without docstrings, so that layout, comments
+    and docstrings change nothing; other files count by their bytes. A file is known by its
+    place in the package, so that the text is the same on every machine.
+
+    Args:
+        sources: The files, as :func:`rstar2.records.deciding_sources` lists them.
+
+    Raises:
+        RecordError: A source cannot be read or parsed.
+    """
+    return "\n".join(sorted(map(_fingerprint, sources)))
 
 
 def _fingerprint(path: Path) -> str:

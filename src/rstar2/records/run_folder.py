@@ -13,9 +13,11 @@
 =======================  ====================================================
 """
 
+import fcntl
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -29,7 +31,7 @@ FORMAT = 1
 """Version of ``run.json``; raised when an older reader would misread it."""
 
 _RESERVED = frozenset(
-    {"format", "name", "id", "state", "started", "ended"}
+    {"format", "name", "id", "state", "started", "ended", "worker"}
     | {field.name for field in fields(Provenance)}
 )
 
@@ -39,10 +41,27 @@ class RunState(StrEnum):
 
     RUNNING = "running"
     """It began and has not said how it ended; a killed run stays here until it is resumed."""
+    STOPPED = "stopped"
+    """It was asked to end, did so at a checkpoint, and goes on when it is run again."""
     DONE = "done"
     """It ran to its end and ``metrics.parquet`` is written."""
     FAILED = "failed"
     """It raised an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The process that works on a run; stands in ``run.json`` only while it does.
+
+    Attributes:
+        host: The machine's name.
+        pid: The process there.
+        beat: When it last said so, in seconds since 1970.
+    """
+
+    host: str
+    pid: int
+    beat: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,26 +151,42 @@ class RunFolder:
     def update(self, state: RunState | None = None, **facts: Any) -> None:
         """Add facts to ``run.json`` and set the state, in one rename.
 
-        Leaving *running* writes the time as ``ended``; coming back to it removes it. *running*
-        and *done* remove the ``error`` of a former attempt.
+        Leaving *running* writes the time as ``ended`` and removes the worker; coming back to it
+        removes both. *running* and *done* remove the ``error`` of a former attempt.
 
         Raises:
             RecordError: The state *done* without ``metrics.parquet``, a fact that ``create``
                 settled, a value that is not JSON, or a folder that cannot be written.
         """
         _refuse_reserved(facts)
-        record = self.read()
-        if state in (RunState.RUNNING, RunState.DONE):
-            record.pop("error", None)
-        record.update(facts)
-        if state is RunState.DONE and not self.metrics_parquet.exists():
-            raise RecordError(f"{self.path} is not done: {self.metrics_parquet.name} is missing")
-        if state is not None:
-            record["state"] = state
-            record.pop("ended", None)
-            if state is not RunState.RUNNING:
-                record["ended"] = _now()
-        atomic_write(self._state_file, _to_json(record, "run.json"))
+        with self._alone():
+            record = self.read()
+            if state in (RunState.RUNNING, RunState.DONE):
+                record.pop("error", None)
+            record.update(facts)
+            if state is RunState.DONE and not self.metrics_parquet.exists():
+                raise RecordError(
+                    f"{self.path} is not done: {self.metrics_parquet.name} is missing"
+                )
+            if state is not None:
+                record["state"] = state
+                for name in ("ended", "worker"):
+                    record.pop(name, None)
+                if state is not RunState.RUNNING:
+                    record["ended"] = _now()
+            atomic_write(self._state_file, _to_json(record, "run.json"))
+
+    def beat(self, worker: Worker) -> None:
+        """Say in ``run.json`` that a process works on the run; nothing if it is not running.
+
+        Raises:
+            RecordError: ``run.json`` cannot be read or written.
+        """
+        with self._alone():
+            record = self.read()
+            if record["state"] == RunState.RUNNING:
+                record["worker"] = asdict(worker)
+                atomic_write(self._state_file, _to_json(record, "run.json"))
 
     def append_timing(self, row: Mapping[str, float | int | str]) -> None:
         """Append one line to ``timing.jsonl``: what would differ if the run were repeated."""
@@ -161,6 +196,12 @@ class RunFolder:
     def state(self) -> RunState:
         """Where the run stands, read from ``run.json``."""
         return RunState(self.read()["state"])
+
+    @property
+    def worker(self) -> Worker | None:
+        """The process that works on the run, as it last said; None if none has."""
+        entry = self.read().get("worker")
+        return None if entry is None else Worker(**entry)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -205,6 +246,17 @@ class RunFolder:
     @property
     def _state_file(self) -> Path:
         return self.path / "run.json"
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Holds off every other writer of ``run.json``: its thread or process waits."""
+        try:
+            file = (self.path / ".run.json.lock").open("ab")
+        except OSError as error:
+            raise RecordError(f"{self._state_file} cannot be changed: {error}") from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
 
 def _refuse_reserved(facts: Mapping[str, Any]) -> None:

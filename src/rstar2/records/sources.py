@@ -25,7 +25,7 @@ DECIDING_FILES = ("sandbox/program.py", "sandbox/result.py")
 
 
 def deciding_sources(entry: Path) -> list[Path]:
-    """List the files that decide the numbers of a run, sorted.
+    """List the files that decide the numbers of an experiment, sorted.
 
     Imports are followed wherever they stand, in functions too, and through every room; what
     is imported by a computed name would be missed, and nothing is.
@@ -36,23 +36,39 @@ def deciding_sources(entry: Path) -> list[Path]:
     Returns:
         It, what it reaches of ``DECIDING_ROOMS``, and ``DECIDING_FILES``.
     """
-    package = Path(rstar2.__file__).resolve().parent
     entry = entry.resolve()
+    return sorted({entry, *deciding_imports(ast.parse(entry.read_bytes()), entry.parent)})
+
+
+def deciding_imports(code: ast.Module, folder: Path | None = None) -> list[Path]:
+    """List the files of the package that decide the numbers of a piece of code, sorted.
+
+    Args:
+        code: A module, or the cells of a notebook.
+        folder: Where it lies, for its relative imports; none for a notebook.
+
+    Returns:
+        What it reaches of ``DECIDING_ROOMS``, as ``deciding_sources`` follows it, and
+        ``DECIDING_FILES``.
+    """
+    package = Path(rstar2.__file__).resolve().parent
     rooms = tuple(package / room for room in DECIDING_ROOMS)
-    reached = {entry}
-    waiting = [entry]
+    reached = set(_imported(code, folder, package))
+    waiting = sorted(reached)
     while waiting:
-        found = set(_imported(waiting.pop(), package)) - reached
+        module = waiting.pop()
+        found = set(_imported(ast.parse(module.read_bytes()), module.parent, package)) - reached
         reached |= found
         waiting += sorted(found)
     counted = {path for path in reached if any(map(path.is_relative_to, rooms))}
-    return sorted({entry, *counted, *(package / name for name in DECIDING_FILES)})
+    return sorted({*counted, *(package / name for name in DECIDING_FILES)})
 
 
-def _imported(module: Path, package: Path) -> Iterator[Path]:
+def _imported(code: ast.Module, folder: Path | None, package: Path) -> Iterator[Path]:
     """The package's files that are read when the imports of a module are carried out."""
-    own = module.parent.relative_to(package).parts if module.is_relative_to(package) else ()
-    for node in ast.walk(ast.parse(module.read_bytes())):
+    inside = folder is not None and folder.is_relative_to(package)
+    own = folder.relative_to(package).parts if folder is not None and inside else ()
+    for node in ast.walk(code):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _files(tuple(alias.name.split(".")), package)

@@ -124,14 +124,16 @@ def save_step(
     _remove_steps(checkpoints, but=newest)
 
 
-def save_final(policy: Policy, checkpoints: Path) -> None:
+def save_final(policy: Policy, checkpoints: Path, *optimizers: torch.optim.Optimizer) -> None:
     """Writes the weights that a run ends with; the checkpoints of its steps go.
+
+    The states of optimizers are written where another run goes on from there.
 
     Raises:
         RecordError: As ``save_policy``.
         CheckpointError: As ``save_policy``.
     """
-    save_policy(policy, checkpoints / _FINAL)
+    save_policy(policy, checkpoints / _FINAL, *optimizers)
     _remove_steps(checkpoints)
 
 

@@ -9,8 +9,8 @@ from rstar2.protocol import TokenTemplate
 from rstar2.rollout.agent import RolloutLimits, ToolRunner
 from rstar2.rollout.engine import Engine
 from rstar2.rollout.groups import roll_out
-from rstar2.training.grpo import Arm, Group, select_group
-from rstar2.training.spec import RLSpec
+from rstar2.training.grpo import Group, select_group
+from rstar2.training.spec import Arm, RLSpec
 
 ProblemSource = Callable[[int, int], Problem]
 """``source(step, place)``: the problem at a place of a step, places without end."""

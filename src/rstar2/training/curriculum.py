@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -27,7 +28,7 @@ from rstar2.training.checkpoint import (
     save_step,
 )
 from rstar2.training.collect import Batch, ProblemSource, collect
-from rstar2.training.grpo import Arm, update
+from rstar2.training.grpo import update
 from rstar2.training.laptop_data import RL_STREAM, stream_seed
 from rstar2.training.metrics import step_metrics, update_metrics
 from rstar2.training.mining import (
@@ -35,9 +36,10 @@ from rstar2.training.mining import (
     find_mined,
     load_mined,
     mine_hard_problems,
+    mined_file,
     save_mined,
 )
-from rstar2.training.spec import LimitsSpec, RLSpec, StageSpec
+from rstar2.training.spec import Arm, FamilyStageSpec, LimitsSpec, RLSpec
 
 _PLACES = 1000
 """Places of a step in the problem stream; far more than its groups."""
@@ -51,18 +53,34 @@ OnMining = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RLRun:
-    """Everything that decides an RL run, but for its weights."""
+    """Everything that decides an RL run, but for its weights.
+
+    Attributes:
+        arm: How rollouts are chosen.
+        spec: Settings of every step.
+        stages: All stages; steps are counted through them.
+        limits: Budgets that hold in every stage.
+        seed: Seed of problems, sampling and selection.
+        stage: The one stage that is trained, from 1; 0 for all of them. It goes on from what
+            the stage before it left as if they were one run.
+    """
 
     arm: Arm
     spec: RLSpec
-    stages: tuple[StageSpec, ...]
+    stages: tuple[FamilyStageSpec, ...]
     limits: LimitsSpec
     seed: int
+    stage: int = 0
+
+    @property
+    def first_step(self) -> int:
+        """Steps before the first that is trained."""
+        return sum(stage.steps for stage in self.stages[: max(0, self.stage - 1)])
 
     @property
     def total_steps(self) -> int:
-        """RL steps of all stages."""
-        return sum(stage.steps for stage in self.stages)
+        """Steps from the first stage to the last that is trained."""
+        return sum(stage.steps for stage in self.stages[: self.stage or None])
 
     def stage_of(self, step: int) -> tuple[int, int]:
         """The stage of a step, and the first step of that stage; both from 0."""
@@ -73,7 +91,7 @@ class RLRun:
             first += stage.steps
         raise ValueError(f"step {step} lies beyond the {first} steps of the run")
 
-    def rollout_limits(self, stage: StageSpec) -> RolloutLimits:
+    def rollout_limits(self, stage: FamilyStageSpec) -> RolloutLimits:
         """Budgets of a rollout in a stage."""
         return RolloutLimits(
             max_prompt_tokens=self.limits.max_prompt_tokens,
@@ -94,34 +112,41 @@ async def train_rl(
     *,
     session: Session | None = None,
     on_mining: OnMining = lambda _done, _problems: None,
+    start: Path | None = None,
 ) -> Policy:
-    """Trains through all stages, or goes on from the folder's last checkpoint.
+    """Trains through the stages of a run, or goes on from the folder's last checkpoint.
 
     What was logged after that checkpoint is made again.
 
     Args:
-        policy: The SFT policy; left as it is when the folder holds a checkpoint.
+        policy: The SFT policy, or what the stage before left; left as it is when the folder
+            holds a checkpoint.
         run: Settings.
-        folder: Gets metrics, grades, timing, sample trajectories and checkpoints.
+        folder: Gets metrics, grades, timing, sample trajectories and checkpoints. A
+            ``mined-3.json`` in it that these weights have made is not made again.
         sandbox: Runs programs.
         on_step: Called after every step.
         session: Times it; a new one if none is given.
         on_mining: Called when problems are mined.
+        start: The checkpoint that ``policy`` was read from, if a stage before wrote it: its
+            optimizer goes on.
 
     Returns:
-        The trained policy; its weights stand in ``checkpoints/final`` too.
+        The trained policy; its weights stand in ``checkpoints/final`` too, with the optimizer
+        if a later stage may go on from there.
+
+    Raises:
+        RunStoppedError: If the session is asked to stop; the last step has a checkpoint.
     """
     final = find_final(folder.checkpoints)
     if final is not None:
         return load_policy(final, policy.template.manifest)
-    found = find_step(folder.checkpoints)
-    done = 0
-    if found is not None:
-        done, latest = found
+    done, latest = find_step(folder.checkpoints) or (run.first_step, None)
+    if latest is not None:
         policy = load_policy(latest, policy.template.manifest)
     optimizer = _new_optimizer(policy, run)
-    if found is not None:
-        load_optimizers(latest, optimizer)
+    if moved := latest or start:
+        load_optimizers(moved, optimizer)
     folder.metrics.truncate_after(done)
     for file in (folder.trajectories, folder.grades):
         cut_json_lines(file, lambda row: row["step"] <= done)
@@ -135,8 +160,30 @@ async def train_rl(
             source = await trainer.source(number, begins=step == first)
         metrics = await trainer.step(step, source, optimizer)
         on_step(step + 1, run.total_steps, metrics)
-    save_final(policy, folder.checkpoints)
+        if trainer.session.asked_to_stop():
+            save_step(policy, folder.checkpoints, step + 1, optimizer)
+            trainer.session.stop_if_asked()
+    goes_on = 0 < run.stage < len(run.stages)
+    save_final(policy, folder.checkpoints, *([optimizer] if goes_on else []))
     return policy
+
+
+async def mine_stage(
+    policy: Policy,
+    run: RLRun,
+    folder: RunFolder,
+    sandbox: ToolRunner,
+    session: Session,
+    on_mining: OnMining,
+) -> Mined:
+    """Mines the hard problems of ``run.stage`` with what the stage before left.
+
+    Returns:
+        What was mined; it stands in the folder too, as ``mined-3.json`` of stage 3.
+    """
+    engine = TorchEngine(policy.model, end_id=policy.template.end_id, seed=run.seed)
+    trainer = _Trainer(run, policy, engine, folder, sandbox, session, on_mining)
+    return await trainer.mined(run.stage - 1, begins=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +246,7 @@ class _Trainer:
                 return draw_mixed(Split.TRAIN, stream, index, stage.composition_share).problem
 
             return fresh
-        # Mining draws before the first place of step 0: indices below it belong to no step.
-        candidates = [
-            draw_mixed(Split.TRAIN, stream, -1 - index, stage.composition_share).problem
-            for index in range(stage.mine_problems)
-        ]
-        hard = (await self._mined(number, candidates, begins)).problems or candidates
+        hard = (await self.mined(number, begins=begins)).problems or self._candidates(number)
 
         def from_pool(step: int, place: int) -> Problem:
             lap, position = divmod(place, len(hard))
@@ -214,8 +256,18 @@ class _Trainer:
 
         return from_pool
 
-    async def _mined(self, number: int, candidates: list[Problem], begins: bool) -> Mined:
-        file = self.folder.path / f"mined-{number + 1}.json"
+    def _candidates(self, number: int) -> list[Problem]:
+        """What is rolled out for a stage; drawn below the indices of all steps."""
+        stage, stream = self.run.stages[number], stream_seed(self.run.seed, RL_STREAM)
+        return [
+            draw_mixed(Split.TRAIN, stream, -1 - index, stage.composition_share).problem
+            for index in range(stage.mine_problems)
+        ]
+
+    async def mined(self, number: int, *, begins: bool) -> Mined:
+        """The hard problems of a stage, from 0: mined as it begins, read after that."""
+        candidates = self._candidates(number)
+        file = self.folder.path / mined_file(number + 1)
         if not begins:  # the weights have moved on since the problems were mined
             return load_mined(file, candidates)
         mined = find_mined(file, candidates, self.policy)

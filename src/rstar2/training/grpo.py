@@ -11,20 +11,20 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import torch
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
 from rstar2.algorithm.advantage import group_advantages
-from rstar2.algorithm.loss import ClipRange, PolicyLoss, policy_loss, row_weights
+from rstar2.algorithm.loss import ClipRange, PolicyLoss, policy_loss
 from rstar2.algorithm.roc import Selection, penalty, resample_on_correct, select_all
+from rstar2.algorithm.weights import row_weights
 from rstar2.errors import UserError
 from rstar2.protocol import Trajectory
 from rstar2.rollout.groups import Rollout
 from rstar2.training.packed import TokenSequence, micro_batches, token_log_probs
-from rstar2.training.spec import RLSpec
+from rstar2.training.spec import Arm, RLSpec
 
 
 class NonFiniteGradientError(UserError):
@@ -32,19 +32,6 @@ class NonFiniteGradientError(UserError):
 
     The minibatches before it, of the same step, have changed them.
     """
-
-
-class Arm(StrEnum):
-    """Which rollouts of a group go into the update."""
-
-    GRPO = "grpo"
-    """G are sampled and all are used."""
-    GRPO_ROC = "grpo-roc"
-    """2G are sampled and G are kept by Resample-on-Correct."""
-
-    def samples(self, spec: RLSpec) -> int:
-        """Rollouts sampled per group."""
-        return spec.oversample if self is Arm.GRPO_ROC else spec.group_size
 
 
 @dataclass(frozen=True, slots=True)

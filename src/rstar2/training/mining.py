@@ -34,6 +34,11 @@ class Mined:
     grades: Counter[Grade]
 
 
+def mined_file(stage: int) -> str:
+    """Name of the file of what was mined for a stage, from 1."""
+    return f"mined-{stage}.json"
+
+
 async def mine_hard_problems(
     candidates: Sequence[Problem],
     samples: int,

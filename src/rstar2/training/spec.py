@@ -1,10 +1,11 @@
 """Settings of training, as data. Presets compose them; nothing here has a default to forget."""
 
+from enum import StrEnum
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rstar2.algorithm.loss import Normaliser
+from rstar2.algorithm.weights import Normaliser
 
 
 class Spec(BaseModel):
@@ -100,20 +101,28 @@ class StageSpec(Spec):
         steps: RL steps.
         max_response_tokens: Response budget, tool tokens counted.
         max_turns: The paper's T.
-        composition_share: Share of compositions among the problems.
         data: ``all`` for fresh problems, ``mined`` for those that the policy does not
             solve every time when the stage begins; for all, if it solves every one.
-        mine_problems: Problems rolled out for mining; 0 with ``data: all``.
         reset_optimizer: Whether the stage starts with a fresh optimizer.
     """
 
     steps: int = Field(ge=0)
     max_response_tokens: int = Field(gt=0)
     max_turns: int = Field(gt=0)
-    composition_share: float = Field(ge=0, le=1)
     data: Literal["all", "mined"]
-    mine_problems: int = Field(ge=0)
     reset_optimizer: bool
+
+
+class FamilyStageSpec(StageSpec):
+    """A stage whose problems are drawn from the laptop's families.
+
+    Attributes:
+        composition_share: Share of compositions among the problems.
+        mine_problems: Problems rolled out for mining; 0 with ``data: all``.
+    """
+
+    composition_share: float = Field(ge=0, le=1)
+    mine_problems: int = Field(ge=0)
 
     @model_validator(mode="after")
     def _mining_has_candidates(self) -> Self:
@@ -174,6 +183,19 @@ class RLSpec(Spec):
                 f"oversample is {self.oversample}, less than group_size {self.group_size}"
             )
         return self
+
+
+class Arm(StrEnum):
+    """Which rollouts of a group go into the update."""
+
+    GRPO = "grpo"
+    """G are sampled and all are used."""
+    GRPO_ROC = "grpo-roc"
+    """2G are sampled and G are kept by Resample-on-Correct."""
+
+    def samples(self, spec: RLSpec) -> int:
+        """Rollouts sampled per group."""
+        return spec.oversample if self is Arm.GRPO_ROC else spec.group_size
 
 
 class EvaluationSpec(Spec):

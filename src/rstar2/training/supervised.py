@@ -92,6 +92,7 @@ def train_phases(
     Raises:
         CheckpointError: If the folder holds no checkpoint, or one that cannot be read.
         NonFiniteLossError: As ``train_supervised``.
+        RunStoppedError: If the session is asked to stop; the last step has a checkpoint.
     """
     found = find_step(folder.checkpoints)
     if found is None:
@@ -119,6 +120,9 @@ def train_phases(
             if step == total or step % _LAP == 0:
                 session.lap(phase.name, step=before + step)
             on_step(phase.name, step, total, loss)
+            if session.asked_to_stop():
+                save_step(policy, folder.checkpoints, before + step, *optimizers)
+                session.stop_if_asked()
 
         if done < before + phase.steps:
             train_supervised(

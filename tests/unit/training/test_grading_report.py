@@ -25,7 +25,7 @@ from rstar2.experiments.grading_report import (
     phase_reports,
     training_parts,
 )
-from rstar2.experiments.presets import load_preset
+from rstar2.experiments.presets import load_torch_preset
 from rstar2.grading import Reason, Verdict, grade
 from rstar2.grading.expression import Outcome
 from rstar2.protocol import TokenTemplate
@@ -43,9 +43,9 @@ from rstar2.records.grades import (
 from rstar2.sandbox import Sandbox
 from rstar2.training.checkpoint import Policy
 from rstar2.training.curriculum import RLRun, train_rl
-from rstar2.training.grpo import Arm
+from rstar2.training.spec import Arm
 
-PRESET = load_preset("test")
+PRESET = load_torch_preset("test")
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 grades = st.builds(

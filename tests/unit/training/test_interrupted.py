@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rstar2.experiments.presets import load_preset
+from rstar2.experiments.presets import load_torch_preset
 from rstar2.problems import Problem, ProblemSet, Split, draw
 from rstar2.protocol import LAPTOP, TokenTemplate, ToolResult
 from rstar2.records import (
@@ -56,7 +56,7 @@ from rstar2.training.supervised import (
 from rstar2.training.tokenizer import train_tokenizer
 from rstar2.training.traces import Example
 
-PRESET = load_preset("test")
+PRESET = load_torch_preset("test")
 SPEC = PRESET.sft.model_copy(update={"examples": 40, "batch_size": 4, "checkpoint_every": 3})
 LIMITS = RolloutLimits(250, 20, 2, 24, 1.0)
 

@@ -72,8 +72,8 @@ DEADLY = """
 import os, signal
 class ProgressFile(laptop.ProgressFile):
     phase = ""
-    def report(self, phase, done, *arguments):
-        super().report(phase, done, *arguments)
+    def report(self, phase, done, total, **told):
+        super().report(phase, done, total, **told)
         ProgressFile.phase = phase
         if (phase, done) == WHEN:
             os.kill(os.getpid(), signal.SIGKILL)
