@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from rstar2.experiments.preset_files import read_preset_file
+
 ROOT = Path(__file__).resolve().parents[2]
 PRESET = "resume"
 
@@ -29,14 +31,14 @@ def make_checkout(root: Path, **changes: Any) -> Path:
     for name in ("presets", "notebooks"):
         shutil.copytree(ROOT / name, root / name)
     shutil.copy(ROOT / "pyproject.toml", root)
-    preset = yaml.safe_load((root / "presets" / "test.yaml").read_text())
+    preset = read_preset_file(root / "presets" / "test.yaml", "test.yaml").values
     preset["name"] = PRESET
     for section, values in changes.items():
         if section == "stages":
             preset["stages"] = [{**_STAGE, **stage} for stage in values]
         else:
             preset[section] |= values
-    (root / "presets" / f"{PRESET}.yaml").write_text(yaml.safe_dump(preset))
+    (root / "presets" / f"{PRESET}.yaml").write_text("--- !ours\n" + yaml.safe_dump(preset))
     return root
 
 

@@ -17,8 +17,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from rstar2.experiments.execute import RunFailedError, execute, execute_plans
-from rstar2.experiments.plans import Plan, plan_arm, plan_sft
+from rstar2.experiments.execute import execute
+from rstar2.experiments.follow import RunFailedError
+from rstar2.experiments.plans import Plan
 from rstar2.experiments.report import laptop_report, records_of_this_machine
 from rstar2.records import RunFolder, RunState, read_json_lines
 from rstar2.rollout.serialise import rollout_from_json

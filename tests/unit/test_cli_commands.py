@@ -101,7 +101,7 @@ class Typed:
     ("words", "message"),
     [
         (["train", "--preset", "nope"], "no preset 'nope'; presets/ has: laptop, "),
-        (["train", "--preset", "test", "--evaluation", "big"], "give book or results"),
+        (["train", "--preset", "test", "--evaluation", "big"], "evaluation is 'big': give one of none, book, results"),
         (["train", "--seed", "-1"], "--seed"),
         (["train", "--seed", "one"], "--seed"),
         (["train", "--workers", "0"], "--workers"),
@@ -138,9 +138,9 @@ def test_an_invalid_preset_is_one_line_with_the_place(
     path = checkout / "presets" / "test.yaml"
     path.write_text(path.read_text().replace("epsilon:", "epsilonn:"))
     line = type_.refused(*command, "--preset", "test")
-    assert "presets/test.yaml: rl.epsilonn: there is no such setting" in line
+    assert ": rl.epsilonn: there is no such setting; did you mean epsilon?" in line
     path.write_text("name: [")
-    assert "presets/test.yaml is not YAML" in type_.refused(*command, "--preset", "test")
+    assert "presets/test.yaml:1: not YAML" in type_.refused(*command, "--preset", "test")
     assert not (checkout / "runs").exists()
 
 

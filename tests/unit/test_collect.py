@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Table
@@ -22,19 +22,16 @@ from rich.table import Table
 from rstar2.algorithm.statistics import mean_interval
 from rstar2.experiments.collect import (
     Collected,
-    CollectError,
-    FinishedRun,
-    SeedMean,
-    Source,
     as_json,
     collect,
     difference_table,
-    pooled_rates,
     summary_table,
     write_collected,
 )
 from rstar2.experiments.curves import by_seed, compare
+from rstar2.experiments.finished_runs import CollectError, FinishedRun, pooled_rates
 from rstar2.experiments.report import committed_records, rates
+from rstar2.experiments.seed_means import SeedMean, Source
 from rstar2.problems import ProblemSet
 from rstar2.records import MetricsLog, RecordError
 
@@ -61,9 +58,11 @@ def run(
     path = folder / name
     path.mkdir()
     log = MetricsLog(path / "metrics.jsonl")
-    for step in range(max(map(len, metrics.values()), default=1)):
-        values = {key: column[step] for key, column in metrics.items() if step < len(column)}
-        log.append({"step": step + 1, **{k: v for k, v in values.items() if v is not None}})
+    rows = []
+    for step in range(max(map(len, metrics.values()))):
+        values = {key: column[step] for key, column in metrics.items()}
+        rows.append({"step": step + 1, **{k: v for k, v in values.items() if v is not None}})
+    log.path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     log.to_parquet(path / "metrics.parquet")
     return FinishedRun(name, name, arm, seed, kind, path, given)
 
@@ -131,7 +130,7 @@ def test_the_folder_of_the_runs_is_no_fact_about_them(tmp_path: Path) -> None:
 
 def test_a_column_takes_the_widest_type_and_is_null_where_a_run_has_none(tmp_path: Path) -> None:
     runs = [
-        run(tmp_path, seed=0, count=[1, 2], only_here=[5]),
+        run(tmp_path, seed=0, count=[1, 2], only_here=[5, None]),
         run(tmp_path, seed=1, count=[0.5], phase=["sft"]),
         run(tmp_path, seed=2, count=[3], phase=[7]),
     ]
@@ -163,6 +162,7 @@ def test_equal_runs_give_equal_bytes_and_a_failed_write_leaves_nothing(tmp_path:
     assert not list(tmp_path.glob(".*"))
 
 
+@settings(max_examples=25)
 @given(st.permutations(range(4)), st.integers(1, 4))
 def test_every_step_of_every_run_is_in_the_table_once(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], times: int
@@ -331,8 +331,8 @@ def test_what_differs_within_an_arm_is_not_averaged(tmp_path: Path) -> None:
         for stage in (1, 2)
     ]
     found = collect(runs)
-    settings = {tuple(dict(m.subject.setting).items()) for m in found.summary}
-    assert settings == {(("stage", 1),), (("stage", 2),)}, "epsilon is what makes the arm"
+    told = {m.subject.setting for m in found.summary}
+    assert told == {(("stage", 1),), (("stage", 2),)}, "epsilon is what makes the arm"
     assert mean(found.summary, "accuracy", "high", stage=2).values == {1: 2.5, 2: 2.5}
     assert mean(found.differences, "accuracy", "high", stage=1).interval.mean == pytest.approx(0.4)
 
@@ -354,6 +354,22 @@ def test_two_notebooks_are_never_averaged(tmp_path: Path) -> None:
         collect([one, two])
 
 
+def test_what_belongs_together_stands_together(tmp_path: Path) -> None:
+    runs = [
+        run(tmp_path, "a", 1, "rl", loss=[1.0]),
+        run(tmp_path, "", 1, "sft", loss=[1.0]),
+        run(tmp_path, "b", 1, "rl", loss=[1.0]),
+        run(tmp_path, "a", 2, "rl", entropy=[1.0]),
+    ]
+    found = [(m.subject.kind, m.subject.metric, m.arm) for m in collect(runs).summary]
+    assert found == [
+        ("rl", "loss", "a"),
+        ("rl", "loss", "b"),
+        ("rl", "entropy", "a"),
+        ("sft", "loss", ""),
+    ]
+
+
 # --- arms compared -----------------------------------------------------------------------
 
 
@@ -371,6 +387,7 @@ def test_arms_are_paired_by_the_seeds_that_both_have(tmp_path: Path) -> None:
     assert "rl accuracy new − base +0.110 [-0.017, +0.237] 2" in text
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=4), st.floats(-1, 1))
 def test_what_the_seeds_of_both_arms_share_cancels(
     tmp_path_factory: pytest.TempPathFactory, ground: list[float], shift: float

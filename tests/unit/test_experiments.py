@@ -1,11 +1,12 @@
 """Experiments: presets, plans, progress, what may be published, what a report says."""
 
-import fcntl
 import json
 import math
 import os
+import re
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,26 +17,20 @@ from rich.console import Console
 from rich.progress import Progress
 
 import rstar2.problems.laptop
-from rstar2.experiments import laptop, plans, publish, summaries
+from rstar2.experiments import laptop, planner, publish, summaries, worker
+from rstar2.experiments.batch import (
+    BatchError,
+    _reason,
+    _signals_end_the_process,
+    progress_line,
+    run_batch,
+)
 from rstar2.experiments.checkout import project_root
 from rstar2.experiments.claims import claims_met
-from rstar2.experiments.execute import (
-    RunFailedError,
-    _check,
-    _signals_end_the_process,
-    execute,
-    execute_plans,
-    progress_line,
-)
-from rstar2.experiments.plans import (
-    MissingBaseError,
-    Plan,
-    begin,
-    plan_arm,
-    plan_experiment,
-    plan_sft,
-)
-from rstar2.experiments.presets import PresetError, load_preset
+from rstar2.experiments.execute import execute
+from rstar2.experiments.planner import Planner, plan_experiment
+from rstar2.experiments.plans import Plan
+from rstar2.experiments.presets import PresetError, load_torch_preset
 from rstar2.experiments.progress import ProgressFile, read_progress
 from rstar2.experiments.publish import PublishError, refuse_unpublishable
 from rstar2.experiments.report import (
@@ -47,7 +42,7 @@ from rstar2.experiments.report import (
 )
 from rstar2.problems import ProblemSet
 from rstar2.protocol import LAPTOP, TokenTemplate
-from rstar2.records import Hardware, Provenance, RecordError, RunFolder, RunState, Session
+from rstar2.records import Hardware, Provenance, RecordError, RunFolder, RunStoppedError, Session
 from rstar2.training.checkpoint import Policy, save_policy
 from rstar2.training.evaluate import Evaluation, ProblemScore
 from rstar2.training.model import new_model
@@ -65,9 +60,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copytree(ROOT / name, root / name)
     shutil.copy(ROOT / "pyproject.toml", root)
     monkeypatch.chdir(root)
-    monkeypatch.setattr(plans, "provenance", lambda: CLEAN)
+    monkeypatch.setattr(worker, "provenance", lambda: CLEAN)
     # For speed: fewer sources to hash, fewer problems to learn guessing from.
-    monkeypatch.setattr(plans, "deciding_sources", lambda entry: [entry])
+    monkeypatch.setattr(planner, "deciding_sources", lambda entry: [entry])
     monkeypatch.setattr(rstar2.problems.laptop, "BASELINE_DRAWS", 50)
     return root
 
@@ -78,20 +73,6 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-# --- presets ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "presets").glob("*.yaml")), ids=lambda p: p.stem)
-def test_a_preset_is_valid(path: Path) -> None:
-    assert load_preset(path.stem).texts.tool_name
-
-
-def test_an_unknown_preset_names_those_that_exist(checkout: Path) -> None:
-    known = ", ".join(sorted(path.stem for path in (checkout / "presets").glob("*.yaml")))
-    with pytest.raises(PresetError, match=f"no preset 'nope'; presets/ has: {known}$"):
-        load_preset("nope")
-
-
 def test_the_checkout_is_found_from_within_and_from_elsewhere(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,53 +80,6 @@ def test_the_checkout_is_found_from_within_and_from_elsewhere(
     assert project_root() == checkout
     monkeypatch.chdir(tmp_path)
     assert project_root() == ROOT
-
-
-FAULTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "misspelt": (lambda p: p["rl"].update(epsilonn=p["rl"].pop("epsilon")), "rl.epsilonn: there"),
-    "misspelt section": (lambda p: p.update(modle=p.pop("model")), "modle: there is no such"),
-    "missing": (lambda p: p["rl"].pop("epsilon"), "rl.epsilon: Field required"),
-    "negative": (lambda p: p["stages"][1].update(steps=-1), "stages.1.steps: .* equal to 0"),
-    "no number": (lambda p: p["rl"].update(epsilon="small"), "rl.epsilon: .* valid number"),
-    "infinite": (lambda p: p["rl"].update(learning_rate=math.inf), "rl.learning_rate: .* finite"),
-    "share above 1": (lambda p: p["noise"].update(slip=1.5), "noise.slip: .* equal to 1"),
-    "no stage": (lambda p: p.update(stages=[]), "stages: .* at least 1 item"),
-    "no step": (lambda p: [s.update(steps=0) for s in p["stages"]], "the stages have no step"),
-    "2G below G": (lambda p: p["rl"].update(oversample=1, group_size=2), "rl.oversample: "),
-    "keep more than sampled": (
-        lambda p: p["rl"].update(group_size=9, oversample=4),
-        "rl: oversample is 4, less than group_size 9",
-    ),
-    "nothing to mine": (
-        lambda p: p["stages"][2].update(mine_problems=0),
-        "stages.2: mine_problems is 0 with data: mined",
-    ),
-    "no batch": (lambda p: p["sft"].update(examples=3), "sft: examples is 3, less than batch_size"),
-    "heads": (lambda p: p["model"].update(num_kv_heads=3), "model: num_heads is 2, no multiple"),
-    "too long": (
-        lambda p: p["model"].update(max_positions=300),
-        r"a rollout may have 310 tokens, the model has 300 positions \(model.max_positions\)",
-    ),
-    "other name": (lambda p: p.update(name="laptop"), "name: is 'laptop', not that of the file"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_an_impossible_preset_is_refused_with_the_place(fault: str, checkout: Path) -> None:
-    change, message = FAULTS[fault]
-    path = checkout / "presets" / "test.yaml"
-    values = yaml.safe_load(path.read_text())
-    change(values)
-    path.write_text(yaml.safe_dump(values))
-    with pytest.raises(PresetError, match=f"^presets/test.yaml: .*{message}"):
-        load_preset("test")
-
-
-@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe\x00", b"", b"- 1\n"])
-def test_a_file_that_is_no_preset_is_refused(content: bytes, checkout: Path) -> None:
-    (checkout / "presets" / "test.yaml").write_bytes(content)
-    with pytest.raises(PresetError, match=r"^presets/test.yaml"):
-        load_preset("test")
 
 
 # --- plans --------------------------------------------------------------------------------
@@ -171,7 +105,7 @@ def test_the_same_plan_has_the_same_id(checkout: Path) -> None:
     before = ids()
     edit(checkout / "presets" / "test.yaml", "name: test", "# A comment.\nname:   test")
     notebook = checkout / "notebooks" / "11_run_rl.ipynb"
-    edit(notebook, "# Run: one RL arm", "# Another title")
+    edit(notebook, "# Run: RL, all stages", "# Another title")
     edit(notebook, "grpo or grpo-roc", "another comment")
     assert ids() == before
 
@@ -179,7 +113,6 @@ def test_the_same_plan_has_the_same_id(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("presets/test.yaml", "epsilon: 0.05", "epsilon: 0.06"),
         ("presets/test.yaml", "max_positions: 512", "max_positions: 1024"),
         ("notebooks/10_run_sft.ipynb", "print(plan.name", "print(1, plan.name"),
     ],
@@ -192,9 +125,18 @@ def test_an_id_changes_with_what_decides_the_numbers(
     assert not set(before.values()) & set(ids().values()), "arms start from another SFT run too"
 
 
-def test_an_arm_alone_gets_a_new_id_when_its_notebook_changes(checkout: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("notebooks/11_run_rl.ipynb", "print(plan.name", "print(1, plan.name"),
+        ("presets/test.yaml", "epsilon: 0.05", "epsilon: 0.06"),
+    ],
+)
+def test_an_arm_alone_gets_a_new_id_when_what_it_alone_reads_changes(
+    file: str, old: str, new: str, checkout: Path
+) -> None:
     before = ids()
-    edit(checkout / "notebooks" / "11_run_rl.ipynb", "print(plan.name", "print(1, plan.name")
+    edit(checkout / file, old, new)
     after = ids()
     assert after["sft"] == before["sft"]
     assert after["grpo"] != before["grpo"]
@@ -205,74 +147,100 @@ def test_an_id_changes_with_parameters_and_sources_but_not_with_comments(
 ) -> None:
     source = tmp_path / "source.py"
     source.write_text("x = 1\n")
-    monkeypatch.setattr(plans, "deciding_sources", lambda _: [source])
-    first = plan_sft("test", 0, "book").run_id
-    assert plan_sft("test", 1, "book").run_id != first
-    assert plan_sft("test", 0, "results").run_id != first
+    monkeypatch.setattr(planner, "deciding_sources", lambda _: [source])
+    first = Planner().sft("test", 0, "book").run_id
+    assert Planner().sft("test", 1, "book").run_id != first
+    assert Planner().sft("test", 0, "results").run_id != first
     source.write_text("# A comment.\nx = 1\n")
-    assert plan_sft("test", 0, "book").run_id == first
+    assert Planner().sft("test", 0, "book").run_id == first
     source.write_text("x = 2\n")
-    assert plan_sft("test", 0, "book").run_id != first
+    assert Planner().sft("test", 0, "book").run_id != first
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("test", 0, "big", "grpo"), "evaluation is 'big': give book or results"),
+        (("test", 0, "big", "grpo"), "evaluation is 'big': give one of none, book, results"),
         (("test", -1, "book", "grpo"), "seed is -1: give a number from 0"),
         (("test", 0, "book", "ppo"), "no arm 'ppo'; the arms are: grpo, grpo-roc"),
+        (("test", True, "book", "grpo"), "seed is True: give a number from 0"),
         (("nope", 0, "book", "grpo"), "no preset 'nope'"),
+        (("test", 0, "none", "grpo", 4), r"stage is 4: preset test has stages 1 to 3 \(0 is all"),
+        (("test", 0, "book", "grpo", 2), "stage 2 alone is not evaluated by its own run: give"),
     ],
 )
 def test_an_impossible_plan_is_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(PresetError, match=message):
-        plan_arm(*arguments)
+        Planner().rl(*arguments)
 
 
-def test_a_run_is_begun_once_and_then_goes_on() -> None:
-    finished(plan_sft("test", 0, "book"))
-    plan = plan_arm("test", 0, "book", "grpo-roc")
-    folder = begin(plan)
-    run = folder.read()
-    assert plan.needs is not None
-    assert (run["arm"], run["preset"], run["seed"]) == ("grpo-roc", "test", 0)
-    assert (run["sft_run"], run["label"]) == (plan.needs.run_id, "this machine")
-    folder.update(RunState.FAILED, error="stopped")
-    assert begin(plan).state is RunState.RUNNING
-    assert begin(plan).read()["started"] == run["started"]
-    assert "error" not in begin(plan).read()
+def test_a_change_of_what_decides_no_number_changes_no_id(checkout: Path) -> None:
+    before = ids()
+    edit(checkout / "presets" / "test.yaml", "nodes: 1", "nodes: 2")
+    assert ids() == before
 
 
-def test_an_arm_without_its_sft_run_says_what_to_make_first(checkout: Path) -> None:
-    arm = plan_arm("test", 3, "book", "grpo")
-    message = (
-        r"test-seed3-grpo starts from test-seed3-sft .* make it first "
-        r"\(rstar2 train --preset test --seed 3 .*notebooks/10_run_sft.ipynb with the same"
-    )
-    for attempt in (begin, execute):
-        with pytest.raises(MissingBaseError, match=message):
-            attempt(arm)
-    with pytest.raises(RunFailedError, match="needs test-seed3-sft, which is neither done nor"):
-        execute_plans([arm], workers=1, console=Console())
-    assert not (checkout / "runs").exists()
+def test_an_sft_run_takes_only_the_changes_that_touch_it() -> None:
+    plan = Planner().sft("test", 0, changes={"rl.epsilon": 0.5, "sft.batch_size": 4})
+    assert plan.params["changes"] == {"sft.batch_size": 4}
+    arm = Planner().rl("test", 0, "none", "grpo-roc", changes={"rl.epsilon": 0.5})
+    assert arm.needs is not None
+    assert arm.needs.folder == Planner().sft("test", 0).folder
+    assert arm.params["changes"] == {"rl.epsilon": 0.5}
+    assert arm.run_id != Planner().rl("test", 0, "none", "grpo-roc").run_id
+
+
+def test_an_evaluated_run_has_another_id_than_one_that_is_not() -> None:
+    sizes = ("none", "book", "results")
+    assert len({Planner().sft("test", 0, size).run_id for size in sizes}) == 3
+    changes = {"evaluation.book.samples": 3}
+    for size, same in (("none", True), ("book", False)):
+        folders = {Planner().sft("test", 0, size, one).folder for one in (changes, None)}
+        assert (len(folders) == 1) is same
+
+
+def test_stages_are_a_chain_with_the_mining_before_the_stage_that_needs_it() -> None:
+    plan = Planner().evaluation("test", 0, "book", "grpo", 3)
+    assert [one.name.removeprefix("test-seed0-") for one in plan.chain] == [
+        "sft",
+        "grpo-stage1",
+        "grpo-stage2",
+        "grpo-mining3",
+        "grpo-stage3",
+        "grpo-stage3-evaluation",
+    ]
+    assert [one.wave for one in plan.chain] == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (lambda p: p.mining("test", 0, "grpo", 2), "stage 2 has no mined problems"),
+        (lambda p: p.mining("test", 0, "grpo", 0), "stage is 0: preset test has stages 1 to 3$"),
+        (lambda p: p.evaluation("test", 0, "none", "grpo"), "give one of book, results"),
+        (lambda p: p.evaluation("test", 0, "book", "sft", 1), "the SFT policy has no stage 1"),
+        (lambda p: p.sft("mi300x-64-32b", 0), "mi300x-64-32b has no SFT: its RL starts from"),
+    ],
+)
+def test_what_no_preset_has_cannot_be_planned(
+    plan: Callable[[Planner], Plan], message: str
+) -> None:
+    with pytest.raises(PresetError, match=message):
+        plan(Planner())
+
+
+def test_rl_without_an_sft_needs_nothing() -> None:
+    assert Planner().rl("mi300x-64-32b", 0, "none", "grpo-roc", 1).needs is None
+
+
+# --- making them --------------------------------------------------------------------------
 
 
 def test_what_is_done_is_not_executed_again() -> None:
-    plan = finished(plan_sft("test", 0, "book"))
+    plan = finished(Planner().sft("test", 0, "book"))
     before = {path: path.stat().st_mtime_ns for path in plan.folder.rglob("*")}
     execute(plan)
     assert {path: path.stat().st_mtime_ns for path in plan.folder.rglob("*")} == before
-
-
-def test_a_run_folder_has_one_writer() -> None:
-    plan = plan_sft("test", 0, "book")
-    plan.folder.mkdir(parents=True)
-    with (plan.folder / ".lock").open("ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        message = "^test-seed0-sft is being made by another process: wait for it or end it$"
-        with pytest.raises(RunFailedError, match=message):
-            execute(plan)
-    assert [path.name for path in plan.folder.iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -293,17 +261,26 @@ def test_a_signal_unwinds_the_stack_and_handlers_are_restored(number: signal.Sig
 @pytest.mark.parametrize(
     ("code", "log", "message"),
     [
-        (1, "first\nthe reason\n", "did not finish: exit code 1: the reason; the log: .*/log.txt$"),
-        (-9, "", "did not finish: ended with signal 9, perhaps out of memory; the log: "),
-        (-15, "", "did not finish: ended with signal 15; the log: "),
+        (2, "first\nthe reason\n", r"the reason \(the log: .*/papermill.txt\)$"),
+        (1, "", r"exit code 1 \(the log: "),
+        (143, "", "stopped; run it again and it goes on$"),
+        (-9, "", "its papermill ended with signal 9, perhaps for want of memory; run it again"),
+        (-15, "", "its papermill ended with signal 15; run it again to attach to the run$"),
     ],
 )
 def test_a_run_that_did_not_finish_says_how_it_ended(code: int, log: str, message: str) -> None:
-    plan = plan_sft("test", 0, "book")
-    begin(plan)
-    (plan.folder / "log.txt").write_text(log)
-    with pytest.raises(RunFailedError, match=message):
-        _check(plan, code)
+    plan = Planner().sft("test", 0, "book")
+    plan.folder.mkdir(parents=True)
+    (plan.folder / "papermill.txt").write_text(log)
+    assert re.match(message, _reason(plan, code))
+
+
+def test_a_batch_refuses_what_can_never_start(checkout: Path) -> None:
+    arm = Planner().rl("test", 3, "book", "grpo")
+    message = r"test-seed3-grpo needs test-seed3-sft \(.*\), which is neither done nor planned"
+    with pytest.raises(BatchError, match=message):
+        run_batch([arm], workers=1, console=Console())
+    assert not (checkout / "runs").exists()
 
 
 # --- progress -----------------------------------------------------------------------------
@@ -312,8 +289,9 @@ def test_a_run_that_did_not_finish_says_how_it_ended(code: int, log: str, messag
 def test_progress_counts_each_phase_by_its_share(tmp_path: Path) -> None:
     assert (read_progress(tmp_path).phase, read_progress(tmp_path).done) == ("starting", 0.0)
     shares = {"one": 3.0, "two": 1.0}
-    ProgressFile(tmp_path, shares).report("one", 5, 10, "loss 1.00")
-    assert read_progress(tmp_path).phase == "one 5/10 loss 1.00"
+    ProgressFile(tmp_path, shares).report("one", 5, 10, loss=1.0, accuracy=math.nan)
+    assert read_progress(tmp_path).phase == "one 5/10"
+    assert read_progress(tmp_path).figures == {"loss": 1.0}, "what is undefined is left out"
     assert read_progress(tmp_path).done == pytest.approx(0.375)
     progress = ProgressFile(tmp_path, shares)
     progress.report("two", 10, 10)
@@ -324,7 +302,7 @@ def test_progress_counts_each_phase_by_its_share(tmp_path: Path) -> None:
     assert read_progress(tmp_path).phase == "one 1/10", "written at most twice a second"
     progress.report("between", 0, 5)
     assert read_progress(tmp_path).phase == "between 0/5"
-    assert read_progress(tmp_path).done == pytest.approx(0.075), "it has no share"
+    assert read_progress(tmp_path).done == pytest.approx(0.15), "it has no share"
 
 
 def test_a_console_that_is_no_terminal_is_told_shares_and_time_left() -> None:
@@ -346,7 +324,12 @@ def test_a_console_that_is_no_terminal_is_told_shares_and_time_left() -> None:
 
 def finished(plan: Plan, correct: int = 3, calls: int = 6, errors: int = 1) -> Plan:
     """Gives the plan a finished run whose every problem has the same score."""
-    folder = begin(plan)
+    with worker.working_on(plan) as folder:
+        _finish(plan, folder, correct, calls, errors)
+    return plan
+
+
+def _finish(plan: Plan, folder: RunFolder, correct: int, calls: int, errors: int) -> None:
     folder.metrics.append({"step": 1, "phase": "sft", "loss": 1.0})
     folder.append_timing({"step": 1, "seconds": 0.1})
     scores = [
@@ -371,10 +354,10 @@ def finished(plan: Plan, correct: int = 3, calls: int = 6, errors: int = 1) -> P
     laptop._write_evaluation(folder, Evaluation(tuple(scores), ()))
     tokenizer = train_tokenizer(["a b c"], 310)
     template = TokenTemplate(tokenizer, LAPTOP)
-    model = new_model(plan.preset.model, vocab_size=len(tokenizer), end_id=template.end_id, seed=0)
+    shape = load_torch_preset(plan.params["preset"]).model
+    model = new_model(shape, vocab_size=len(tokenizer), end_id=template.end_id, seed=0)
     save_policy(Policy(model, tokenizer, template), folder.checkpoints / "final")
-    laptop._finish(laptop.job(plan, folder), Session(folder))
-    return plan
+    laptop._finish(laptop.job(plan, folder), Session(folder), Counter())
 
 
 def experiment(*seeds: int, **scores: int) -> list[Plan]:
@@ -382,7 +365,7 @@ def experiment(*seeds: int, **scores: int) -> list[Plan]:
 
 
 def test_a_finished_run_says_so() -> None:
-    plan = finished(plan_sft("test", 0, "book"))
+    plan = finished(Planner().sft("test", 0, "book"))
     assert plan.is_done
     assert RunFolder.open(plan.folder).read()["wall_seconds"] > 0
     table = summaries.evaluation_summary(RunFolder.open(plan.folder))
@@ -411,17 +394,20 @@ def test_published_records_replace_their_folders_whole(checkout: Path) -> None:
         record = RunFolder.open(folder)
         assert record.read()["label"] == "laptop run"
         assert record.read()["commit"] == CLEAN.commit
+        assert plan.preset is not None
         assert record.read()["settings"] == plan.preset.model_dump(mode="json")
         assert record.params == plan.params
         assert record.metrics_parquet.read_bytes() == (plan.folder / "metrics.parquet").read_bytes()
-        assert (folder / "checkpoint" / "model.safetensors").exists() == (plan.arm != "sft")
+        assert (folder / "checkpoint" / "model.safetensors").exists()
+        assert "worker" not in record.read()
     shutil.copytree(folders[0], results / ".test-seed0-sft.partial")
     assert len(committed_records()) == 3, "an interrupted copy is no record"
 
 
 def test_an_unfinished_run_is_not_published(checkout: Path) -> None:
-    plan = plan_sft("test", 0, "book")
-    begin(plan)
+    plan = Planner().sft("test", 0, "book")
+    with pytest.raises(RunStoppedError), worker.working_on(plan):
+        raise RunStoppedError("asked")
     with pytest.raises(PublishError, match="test-seed0-sft is not done; nothing was published"):
         publish.publish([plan], checkout / "results")
     assert not (checkout / "results").exists()
@@ -431,27 +417,27 @@ def test_an_unfinished_run_is_not_published(checkout: Path) -> None:
 def test_a_dirty_or_unknown_commit_is_not_published(
     commit: str | None, dirty: bool | None, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "provenance", lambda: Provenance(commit, dirty, CLEAN.hardware, {}))
-    plan = finished(plan_sft("test", 0, "book"))
+    here = Provenance(commit, dirty, CLEAN.hardware, {})
+    monkeypatch.setattr(worker, "provenance", lambda: here)
+    plan = finished(Planner().sft("test", 0, "book"))
     with pytest.raises(PublishError, match="unknown or dirty commit; nothing was published"):
         publish.publish([plan], checkout / "results")
     assert not (checkout / "results").exists()
-    here = Provenance(commit, dirty, CLEAN.hardware, {})
     monkeypatch.setattr(publish, "provenance", lambda: here)
     with pytest.raises(PublishError, match="commit, then run again"):
         refuse_unpublishable()
 
 
 def test_a_place_that_cannot_be_written_is_one_clear_error(checkout: Path) -> None:
-    plan = finished(plan_sft("test", 0, "book"))
+    plan = finished(Planner().sft("test", 0, "book"))
     (checkout / "results").write_text("a file")
     with pytest.raises(PublishError, match=f"cannot publish to {checkout / 'results'}"):
         publish.publish([plan], checkout / "results")
     (checkout / "runs" / "x").mkdir()
     shutil.rmtree(checkout / "runs")
     (checkout / "runs").write_text("a file")
-    with pytest.raises(RecordError, match="cannot make folder"):
-        begin(plan)
+    with pytest.raises(RecordError, match="cannot make folder"), worker.working_on(plan):
+        pass
 
 
 # --- the report ---------------------------------------------------------------------------
@@ -496,8 +482,8 @@ def test_what_never_happened_is_null() -> None:
 
 
 def test_an_arm_without_records_is_left_out() -> None:
-    finished(plan_sft("test", 0, "book"))
-    finished(plan_arm("test", 0, "book", "grpo"))
+    finished(Planner().sft("test", 0, "book"))
+    finished(Planner().rl("test", 0, "book", "grpo"))
     assert list(laptop_report(records_of_this_machine("test", 0))["arms"]) == ["grpo"]
     assert laptop_report([]) == {"arms": {}}
 

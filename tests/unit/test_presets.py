@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -129,7 +130,7 @@ def test_pools_and_benchmarks_are_sets_that_the_data_commands_know() -> None:
 
 def test_an_evaluation_is_found_by_its_name() -> None:
     laptop, cluster = PRESETS["laptop"], PRESETS["mi300x-64"]
-    assert laptop.evaluation_size("results").problems == 100
+    assert laptop.evaluation_size("results").samples == 8
     assert cluster.evaluation_size("paper").samples == 16
     with pytest.raises(
         PresetError, match=r"^preset mi300x-64 has no evaluation 'book'; it has: paper$"
@@ -142,6 +143,12 @@ def test_the_mix_of_the_cold_start_is_cut_where_the_paper_mix_is() -> None:
     assert isinstance(preset, VerlPreset)
     assert preset.sft is not None
     assert preset.sft.max_tokens == PAPER_MIX.max_tokens
+
+
+def test_a_preset_can_be_handed_to_another_process() -> None:
+    for preset in PRESETS.values():
+        again = pickle.loads(pickle.dumps(preset))
+        assert (again, again.origins) == (preset, preset.origins)
 
 
 # --- the paper's values -------------------------------------------------------------------
@@ -346,7 +353,7 @@ def test_a_tag_holds_for_all_below_it_until_another(tmp_path: Path) -> None:
         ("--- !ours\na: [1\nb: 2\n", ":3: not YAML: while parsing a flow sequence, expected ','"),
         ("--- !ours\n\ta: 1\n", ":2: not YAML: "),
         ("--- !ours\na: \x07\n", ": not YAML: "),
-        (f"--- !ours\na: {'[' * 3000}\n", ": lists or sections are nested too deep"),
+        (f"--- !ours\na: {'[' * 500}\n", ": lists or sections are nested too deep"),
         (f"--- !ours\na: {'9' * 5000}\n", ":2: a: '9999999999"),
         ("", ": the file is empty"),
         ("# only a comment\n", ": the file is empty"),
@@ -667,7 +674,8 @@ def test_nothing_lies_below_an_sft_that_there_is_not() -> None:
 
 
 def typed(*words: str) -> str:
-    done = CliRunner().invoke(app, list(words))
+    """What a command prints into a pipe of 80 columns."""
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, list(words))
     assert done.exit_code == 0, done.output
     return done.output
 

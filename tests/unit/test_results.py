@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from rstar2.experiments.claims import claims_met
-from rstar2.experiments.plans import RECORD_SEEDS, SFT_ARM, plan_experiment
+from rstar2.experiments.planner import plan_experiment
+from rstar2.experiments.plans import RECORD_SEEDS, SFT_ARM
 from rstar2.experiments.presets import load_torch_preset
 from rstar2.experiments.report import Record, committed_records, laptop_report
 from rstar2.grading import Reason

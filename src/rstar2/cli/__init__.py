@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from rstar2.cli import book, data, report, results, sandbox
+from rstar2.cli import batch, book, data, preset, report, results, sandbox
 from rstar2.cli.doctor import doctor
 from rstar2.cli.grade import grade
 from rstar2.cli.solve import solve
@@ -27,8 +27,10 @@ app.command()(doctor)
 app.command()(train)
 app.command()(solve)
 app.command()(grade)
+app.add_typer(batch.app, name="batch")
 app.add_typer(book.app, name="book")
 app.add_typer(data.app, name="data")
+app.add_typer(preset.app, name="preset")
 app.add_typer(report.app, name="report")
 app.add_typer(results.app, name="results")
 app.add_typer(sandbox.app, name="sandbox")

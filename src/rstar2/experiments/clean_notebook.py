@@ -13,10 +13,10 @@ picture), and one that is spread over the entries of a list.
 
 import json
 import re
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import groupby
-from os.path import commonprefix
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import nbformat
 
 from rstar2.errors import UserError
 from rstar2.experiments.machine_names import Machine, rules
-from rstar2.experiments.secret_forms import MARKERS, Rule, marker, may_be_secret, names_secret
+from rstar2.experiments.secret_forms import MARKERS, Edit, Rule, marker, may_be_secret, names_secret
 from rstar2.records import atomic_write
 
 _MARKUP = frozenset({"text/html", "image/svg+xml", "text/markdown", "application/xml", "text/xml"})
@@ -59,10 +59,16 @@ def clean_notebook(path: Path, root: Path) -> None:
         raise NotebookError(f"{path} is half-written or no notebook: execute it again") from error
     if not _is_notebook(content):
         raise NotebookError(f"{path} is no notebook of format 4: execute it with papermill")
-    notebook = nbformat.v4.to_notebook(content)  # type: ignore[no-untyped-call]  # it has no types
-    cleaned = clean(notebook, Machine.here(root))
-    if cleaned != notebook:
-        atomic_write(path, _as_bytes(cleaned))
+    try:
+        notebook = nbformat.v4.to_notebook(content)  # type: ignore[no-untyped-call]  # no types
+        cleaned = clean(notebook, Machine.here(root))
+        data = None if cleaned == notebook else _as_bytes(cleaned)
+    except RecursionError as error:
+        raise NotebookError(
+            f"{path} is nested too deeply to be cleaned: do not publish it"
+        ) from error
+    if data is not None:
+        atomic_write(path, data)
 
 
 def clean(notebook: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
@@ -94,19 +100,24 @@ class _Cleaner:
             ]
         return result
 
-    def rest(self, values: Mapping[str, Any], kept: set[str]) -> dict[str, Any]:
-        """All of a mapping, clean but for the entries to be kept."""
-        cleaned = self._mapping({key: value for key, value in values.items() if key not in kept})
-        return {**cleaned, **{key: values[key] for key in kept & values.keys()}}
+    def rest(self, values: Mapping[str, Any], kept: Collection[str] = ()) -> dict[str, Any]:
+        """A mapping whose keys are those of the format: all values clean but the kept ones."""
+        return {
+            key: value if key in kept else self._value(value, key) for key, value in values.items()
+        }
 
     def _outputs(self, stream: str | None, group: list[Any]) -> list[Any]:
-        cleaned = [self.rest(output, {"output_type", "name"}) for output in group]
+        cleaned = [self._output(output) for output in group]
         if stream is None or len(group) == 1:
             return cleaned
         whole = self._text("".join(output["text"] for output in group))
         if whole == "".join(output["text"] for output in cleaned):
             return cleaned
         return [{**cleaned[0], "text": whole}]
+
+    def _output(self, output: Mapping[str, Any]) -> dict[str, Any]:
+        result = self.rest(output, {"output_type", "name", "data"})
+        return {**result, "data": self.rest(output["data"])} if "data" in output else result
 
     def _mapping(self, values: Mapping[str, Any]) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -136,29 +147,21 @@ class _Cleaner:
         return text
 
     def _once(self, text: str, markup: bool) -> str:
+        # first what marks run through: half of a token may look like a whole one
+        if markup or "\x1b" in text:
+            text = self._across_marks(text, _COLOURS_AND_TAGS if markup else _COLOURS, markup)
         parts = _DATA_URI.split(text) if ";base64," in text else [text]
         parts[::2] = [self._plain(part, markup) for part in parts[::2]]
-        text = "".join(parts)
-        if not markup and "\x1b" not in text:
-            return text
-        marks = _COLOURS_AND_TAGS if markup else _COLOURS
-        bare = marks.sub("", text)
-        if self._plain(bare, markup) == bare:
-            return text
-        lines = [text] if "PRIVATE KEY" in bare else text.split("\n")
-        return "\n".join(self._under_marks(line, marks, markup) for line in lines)
+        return "".join(parts)
 
-    def _under_marks(self, line: str, marks: re.Pattern[str], markup: bool) -> str:
-        """Cleans what colours or tags run through; they follow what took its place."""
-        bare = marks.sub("", line)
-        cleaned = self._plain(bare, markup)
-        if cleaned == bare:
-            return line
-        start = _common(bare, cleaned)
-        end = _common(bare[start:][::-1], cleaned[start:][::-1])
-        first, last = _places(line, marks, start, len(bare) - end)
-        inside = "".join(marks.findall(line[first:last]))
-        return line[:first] + cleaned[start : len(cleaned) - end] + inside + line[last:]
+    def _across_marks(self, text: str, marks: re.Pattern[str], markup: bool) -> str:
+        """Cleans what colours or tags run through; they follow what takes its place."""
+        bare = marks.sub("", text)
+        for rule in self.rules:
+            if edits := rule.edits(bare, markup):
+                text = _edited(text, marks, edits)
+                bare = marks.sub("", text)
+        return text
 
     def _plain(self, text: str, markup: bool) -> str:
         for rule in self.rules:
@@ -166,22 +169,18 @@ class _Cleaner:
         return text
 
 
-def _common(one: str, other: str) -> int:
-    """Characters that two texts have in common at their beginning."""
-    return len(commonprefix([one, other]))  # noqa: RUF071  # characters are meant, not folders
-
-
-def _places(line: str, marks: re.Pattern[str], start: int, stop: int) -> tuple[int, int]:
-    """Where the characters from ``start`` to before ``stop`` of the bare line stand in it."""
-    first, removed = None, 0
-    for mark in marks.finditer(line):
-        at = mark.start() - removed
-        if first is None and at > start:
-            first = start + removed
-        if at >= stop:
-            break
-        removed += len(mark[0])
-    return (start + removed if first is None else first), stop + removed
+def _edited(text: str, marks: re.Pattern[str], edits: list[Edit]) -> str:
+    """A text with edits of what it is without its marks; the marks inside an edit follow it."""
+    found = list(marks.finditer(text))
+    removed = [0, *accumulate(len(mark[0]) for mark in found)]
+    at = [mark.start() - before for mark, before in zip(found, removed, strict=False)]
+    parts, done = [], 0
+    for start, stop, replacement in edits:
+        first, last = bisect_right(at, start), bisect_left(at, stop)
+        parts += [text[done : start + removed[first]], replacement]
+        parts += [mark[0] for mark in found[first:last]]
+        done = stop + removed[last]
+    return "".join([*parts, text[done:]])
 
 
 def _as_bytes(notebook: dict[str, Any]) -> bytes:
@@ -195,12 +194,19 @@ def _as_bytes(notebook: dict[str, Any]) -> bytes:
 
 
 def _is_notebook(content: Any) -> bool:
-    cells = content.get("cells") if isinstance(content, dict) else None
-    return (
-        isinstance(cells, list)
-        and content.get("nbformat") == 4
-        and all(isinstance(cell, dict) and "cell_type" in cell for cell in cells)
-        and all(isinstance(output, dict) for cell in cells for output in cell.get("outputs", []))
+    """Whether it has the parts that are walked through; nbformat's schema asks for more."""
+    if not isinstance(content, dict) or content.get("nbformat") != 4:
+        return False
+    cells = content.get("cells")
+    return isinstance(cells, list) and all(map(_is_cell, cells))
+
+
+def _is_cell(cell: Any) -> bool:
+    if not isinstance(cell, dict) or "cell_type" not in cell:
+        return False
+    outputs = cell.get("outputs", [])
+    return isinstance(outputs, list) and all(
+        isinstance(output, dict) and isinstance(output.get("data", {}), dict) for output in outputs
     )
 
 

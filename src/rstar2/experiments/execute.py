@@ -12,6 +12,7 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -59,8 +60,9 @@ def execute(plan: Plan, copy_to: str | None = None) -> None:
 def _execute(plan: Plan) -> None:
     if plan.kind is Kind.NOTEBOOK:
         with working_on(plan) as folder:
+            began = time.monotonic()
             _run_notebook(plan)
-            _finish(folder)
+            _finish(folder, time.monotonic() - began)
         return
     with _only_executor(plan) as alone:
         if alone:
@@ -69,7 +71,7 @@ def _execute(plan: Plan) -> None:
             follow(plan)
 
 
-def _finish(folder: RunFolder) -> None:
+def _finish(folder: RunFolder, seconds: float) -> None:
     """Ends a notebook that is its own work; it must have left metrics."""
     if folder.metrics.path.exists():
         folder.metrics.to_parquet(folder.metrics_parquet)
@@ -78,7 +80,7 @@ def _finish(folder: RunFolder) -> None:
             f"{folder.path.name} left no metrics: its notebook declares the parameter run_dir, "
             "and appends rows with RunFolder(Path(run_dir)).metrics.append"
         )
-    folder.update(RunState.DONE)
+    folder.update(RunState.DONE, wall_seconds=round(seconds, 1))
 
 
 def _run_notebook(plan: Plan) -> None:
@@ -146,6 +148,7 @@ def _sigterm_stops(plan: Plan) -> Iterator[None]:
 
     def leave(number: int, _: FrameType | None) -> None:
         if plan.kind is Kind.NOTEBOOK or not stop(plan):
+            signal.signal(number, signal.SIG_IGN)
             raise SystemExit(128 + number)
 
     former = signal.signal(signal.SIGTERM, leave)

@@ -31,7 +31,9 @@ _COMMON_HOSTS = re.compile(
     "|python|code|stdout|stderr|cluster|frontend|removed",
     re.IGNORECASE,
 )
-_SYSTEM_FOLDERS = frozenset({"", "/usr", "/usr/local", "/opt", "/tmp", "/var/tmp", "/usr/tmp"})
+_SYSTEM_FOLDERS = frozenset(
+    {"", "/usr", "/usr/local", "/opt", "/tmp", "/var/tmp", "/usr/tmp", "/dev/shm"}
+)
 
 _PATH_ENDS = r"(?![\w+@~-]|\.\w|%(?:20|[89A-Fa-f][0-9A-Fa-f]))"
 _INSIDE_PATH = re.compile(

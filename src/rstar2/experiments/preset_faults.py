@@ -2,11 +2,10 @@
 
 import difflib
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 _MISSPELT = ("extra_forbidden", "literal_error", "enum")
 _WANTED = {
@@ -52,10 +51,10 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _told(fault: ErrorDetails, loc: tuple[int | str, ...], model: type[BaseModel]) -> str:
+def _told(fault: Mapping[str, Any], loc: tuple[int | str, ...], model: type[BaseModel]) -> str:
     kind, given = fault["type"], fault["input"]
     if kind == "value_error":
-        return fault["msg"].removeprefix("Value error, ")
+        return str(fault["msg"]).removeprefix("Value error, ")
     if kind == "extra_forbidden" or fault["loc"][-1:] == ("[key]",):
         return unknown_name(str(loc[-1]), _names_at(model, loc[:-1]))
     if kind == "missing":

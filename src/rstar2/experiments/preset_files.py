@@ -99,7 +99,7 @@ def read_preset_file(path: Path, label: str) -> PresetFile:
     except OSError as error:
         raise PresetError(f"{label} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = error.object[: error.start].count(b"\n") + 1
         raise PresetError(f"{label}:{line}: not UTF-8: {error.reason}") from error
     try:
         return _Reader(label, text).read()

@@ -76,7 +76,7 @@ class BasePreset(Spec):
     rl: RLSpec
     resources: ResourcesSpec
     cost: CostSpec
-    _settings: Mapping[str, Setting] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
+    _settings: Mapping[str, Setting] = PrivateAttr(default_factory=dict)
 
     @property
     def texts(self) -> Manifest:
@@ -207,7 +207,7 @@ def load_preset(name: str, changes: Mapping[str, Any] = MappingProxyType({})) ->
     if preset.name != name:
         at = file.where("name")
         raise PresetError(f"{at}: name: is {preset.name!r}, not that of the file")
-    preset._settings = MappingProxyType(dict(file.settings))
+    preset._settings = dict(file.settings)
     return preset
 
 

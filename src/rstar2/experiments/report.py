@@ -16,6 +16,7 @@ import pandas as pd
 from rstar2.algorithm.statistics import mean_interval
 from rstar2.errors import UserError
 from rstar2.experiments.checkout import project_root
+from rstar2.experiments.finished_runs import pooled_rates
 from rstar2.experiments.laptop import HELD_OUT_SEED
 from rstar2.experiments.planner import plan_experiment
 from rstar2.experiments.plans import BOOK_SEED, SFT_ARM
@@ -104,13 +105,7 @@ def rates(record: Record, problem_set: ProblemSet) -> dict[str, float]:
     """
     table = record.evaluation
     part = table[table["problem_set"] == problem_set.value].sum(numeric_only=True)
-    return {
-        "accuracy": _divide(part["correct"], part["samples"]),
-        "tool_error_in_correct": _divide(part["errors_in_correct"], part["calls_in_correct"]),
-        "tokens": _divide(part["tokens"], part["samples"]),
-        "tokens_in_correct": _divide(part["tokens_in_correct"], part["correct"]),
-        "truncated": _divide(part["truncated"], part["samples"]),
-    }
+    return pooled_rates(part.to_dict())
 
 
 def over_seeds(records: Sequence[Record], problem_set: ProblemSet, rate: str) -> Estimate:
@@ -170,10 +165,6 @@ def _estimate(values: Sequence[float]) -> Estimate:
     interval = mean_interval(values)
     numbers = (interval.mean, interval.low, interval.high)
     return [None if math.isnan(number) else float(number) for number in numbers]
-
-
-def _divide(part: float, whole: float) -> float:
-    return float(part) / float(whole) if whole else math.nan
 
 
 def _runs(folder: Path) -> list[Path]:

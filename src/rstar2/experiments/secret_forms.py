@@ -21,6 +21,9 @@ _ABOUT = re.compile(  # TOKEN_ID is a number of the vocabulary; ACCESS_KEY_ID go
 _NO_SECRETS = frozenset({"disabled", "required", "optional", "password", "anonymous", "undefined"})
 _SHORTEST = 8
 
+Edit = tuple[int, int, str]
+"""Start and end of what is replaced, and its replacement."""
+
 MARKERS = "|".join(
     rf"{left}(?:removed \w{{1,80}}|host|user|venv|tmp){right}"
     for left, right in [("<", ">"), ("&lt;", "&gt;")]
@@ -46,13 +49,25 @@ class Rule:
     pattern: re.Pattern[str]
     replace: Callable[[re.Match[str]], str]
 
-    def apply(self, text: str, markup: bool) -> str:
-        """Replaces; in HTML and its kin a marker is written with entities."""
+    def edits(self, text: str, markup: bool) -> list[Edit]:
+        """What it would change, in order; in HTML and its kin a marker is written with entities."""
         if not any(needle in text for needle in self.needles):
-            return text
-        if not markup:
-            return self.pattern.sub(self.replace, text)
-        return self.pattern.sub(lambda match: _RAW_MARKER.sub(_escape, self.replace(match)), text)
+            return []
+        found = []
+        for match in self.pattern.finditer(text):
+            new = self.replace(match)
+            new = _RAW_MARKER.sub(_escape, new) if markup else new
+            if new != match[0]:
+                found.append((match.start(), match.end(), new))
+        return found
+
+    def apply(self, text: str, markup: bool) -> str:
+        """The text with its edits."""
+        parts, done = [], 0
+        for start, stop, new in self.edits(text, markup):
+            parts += [text[done:start], new]
+            done = stop
+        return "".join([*parts, text[done:]]) if done else text
 
 
 def names_secret(name: str) -> bool:

@@ -127,7 +127,8 @@ def _begin(plan: Plan) -> RunFolder:
             name=plan.name,
             run_id=plan.run_id,
             provenance=provenance(),
-            kind=plan.kind,
+            kind=plan.kind.value,
+            notebook=plan.notebook.name,
             **_facts(plan),
             label="this machine",
         )
