@@ -23,7 +23,7 @@ import torch
 
 from rstar2.experiments.plans import NOT_EVALUATED, Kind, Plan
 from rstar2.experiments.presets import TorchPreset
-from rstar2.experiments.progress import ProgressFile
+from rstar2.experiments.progress import ProgressFile, sandbox_figures
 from rstar2.problems import Split
 from rstar2.protocol import TokenTemplate
 from rstar2.records import RunFolder, RunState, Session, atomic_write
@@ -165,7 +165,7 @@ async def train_arm(job: Job) -> None:
                 total - run.first_step,
                 tokens=metrics["tokens"] * metrics["rollouts"],
                 **{name: metrics[name] for name in ("accuracy", "tool_error", "truncated")},
-                **_health(sandbox),
+                **sandbox_figures(sandbox.stats),
             )
 
         policy = load_policy(start, job.preset.texts)
@@ -239,17 +239,6 @@ def _start_of(job: Job) -> Path:
     return base.folder / "checkpoints" / "final"
 
 
-def _health(sandbox: Sandbox) -> dict[str, float]:
-    """What the sandbox says of itself: calls, those it made again, and their mean time."""
-    stats = sandbox.stats
-    finished = sum(stats.finished.values())
-    return {
-        "tool_calls": float(stats.submitted),
-        "tool_retries": float(stats.retries),
-        "tool_seconds": stats.run_seconds / finished if finished else float("nan"),
-    }
-
-
 async def _prepare(job: Job, sandbox: Sandbox) -> None:
     """Writes the encoded examples and the checkpoint of step 0: fresh weights, tokenizer."""
     preset = job.preset
@@ -302,7 +291,7 @@ async def _evaluate(
 
     def log(done: int, total: int) -> None:
         session.lap("evaluation", problems=done)
-        progress.report("evaluation", done, total, **_health(sandbox))
+        progress.report("evaluation", done, total, **sandbox_figures(sandbox.stats))
         session.stop_if_asked()
 
     progress.report("evaluation", 0, 1)

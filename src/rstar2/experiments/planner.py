@@ -172,9 +172,8 @@ class Planner:
             "stage": stage,
         }
         name = f"{arm}-stage{stage}" if stage else arm
-        return self._job(
-            Kind.EVALUATION, f"{name}-evaluation", params, settings, _RL_SECTIONS, needs
-        )
+        sections = _SFT_SECTIONS if arm == SFT_ARM else _RL_SECTIONS
+        return self._job(Kind.EVALUATION, f"{name}-evaluation", params, settings, sections, needs)
 
     def notebook(self, path: Path, params: Mapping[str, Any]) -> Plan:
         """The run of any notebook: one of the run notebooks, or one that is its own work.
@@ -251,14 +250,17 @@ class Planner:
         path = self.root / "notebooks" / notebook
         sized = params.get("evaluation", NOT_EVALUATED) != NOT_EVALUATED
         touching = (*sections, "evaluation") if sized else tuple(sections)
-        changes = params["changes"] or {}
-        own = {name: changes[name] for name in sorted(changes) if name.split(".")[0] in touching}
+        changes, stage = params["changes"] or {}, params.get("stage", 0)
+        own = {name: changes[name] for name in sorted(changes) if _touches(name, touching, stage)}
         params = {**params, "changes": own}
         content = settings.model_dump(mode="json")
         size = content["evaluation"][params["evaluation"]] if sized else None
+        known = {name: content[name] for name in sections if name in content}
+        if stage:
+            known["stages"] = known["stages"][:stage]
         decided = {
             **params,
-            "content": {name: content[name] for name in sections if name in content},
+            "content": known,
             "size": [size, content["rl"]["temperature"]] if sized else None,
             "needs": needs.run_id if needs else None,
             "sources": self._fingerprints[_EXPERIMENT],
@@ -273,6 +275,13 @@ class Planner:
 
     def _notebook(self, path: Path) -> NotebookFile:
         return self._notebooks.setdefault(path, NotebookFile(path))
+
+
+def _touches(name: str, sections: Sequence[str], stage: int) -> bool:
+    """Whether a change reaches a run that reads these sections, and the stages up to its own."""
+    first, *rest = name.split(".")
+    later = first == "stages" and stage and rest and rest[0].isdigit() and int(rest[0]) >= stage
+    return first in sections and not later
 
 
 def plan_experiment(preset: str, seeds: Sequence[int], evaluation: str) -> list[Plan]:

@@ -10,8 +10,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rstar2.records import atomic_write
+
+if TYPE_CHECKING:
+    from rstar2.sandbox import SandboxStats
 
 _EVERY_SECONDS = 0.5
 _PACE_SECONDS = 300.0
@@ -101,6 +105,16 @@ class ProgressFile:
             return None, None
         left = (1.0 - self._done) * seconds / gained if gained > 0 else None
         return left, (self._tokens - tokens) / seconds or None
+
+
+def sandbox_figures(stats: "SandboxStats") -> dict[str, float]:
+    """What a sandbox says of itself: calls, those it made again, and their mean time."""
+    finished = sum(stats.finished.values())
+    return {
+        "tool_calls": float(stats.submitted),
+        "tool_retries": float(stats.retries),
+        "tool_seconds": stats.run_seconds / finished if finished else math.nan,
+    }
 
 
 def read_progress(folder: Path) -> ProgressState:

@@ -105,7 +105,7 @@ def rates(record: Record, problem_set: ProblemSet) -> dict[str, float]:
     """
     table = record.evaluation
     part = table[table["problem_set"] == problem_set.value].sum(numeric_only=True)
-    return pooled_rates(part.to_dict())
+    return pooled_rates({str(name): float(value) for name, value in part.items()})
 
 
 def over_seeds(records: Sequence[Record], problem_set: ProblemSet, rate: str) -> Estimate:

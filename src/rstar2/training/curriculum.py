@@ -133,7 +133,7 @@ async def train_rl(
 
     Returns:
         The trained policy; its weights stand in ``checkpoints/final`` too, with the optimizer
-        if a later stage may go on from there.
+        if one stage alone is trained, from which the next goes on.
 
     Raises:
         RunStoppedError: If the session is asked to stop; the last step has a checkpoint.
@@ -163,8 +163,7 @@ async def train_rl(
         if trainer.session.asked_to_stop():
             save_step(policy, folder.checkpoints, step + 1, optimizer)
             trainer.session.stop_if_asked()
-    goes_on = 0 < run.stage < len(run.stages)
-    save_final(policy, folder.checkpoints, *([optimizer] if goes_on else []))
+    save_final(policy, folder.checkpoints, *([optimizer] if run.stage else []))
     return policy
 
 
