@@ -357,7 +357,7 @@ def _finish(plan: Plan, folder: RunFolder, correct: int, calls: int, errors: int
     shape = load_torch_preset(plan.params["preset"]).model
     model = new_model(shape, vocab_size=len(tokenizer), end_id=template.end_id, seed=0)
     save_policy(Policy(model, tokenizer, template), folder.checkpoints / "final")
-    laptop._finish(laptop.job(plan, folder), Session(folder), Counter())
+    laptop._finish(laptop.Job(plan, folder), Session(folder), Counter())
 
 
 def experiment(*seeds: int, **scores: int) -> list[Plan]:

@@ -302,7 +302,7 @@ def test_a_fixed_policy_with_resample_on_correct_gives_flat_curves(
 def test_the_same_seed_gives_the_same_run_also_when_it_is_killed(
     guesser: Path, tmp_path: Path
 ) -> None:
-    stages = [stage(1), stage(2), stage(2, "mined")]
+    stages = [stage(1), stage(3), stage(2, "mined")]
     whole, first = train(guesser, tmp_path / "whole", stages)
     again, second = train(guesser, tmp_path / "again", stages)
     with pytest.raises(Killed):
@@ -326,7 +326,7 @@ def test_the_same_seed_gives_the_same_run_also_when_it_is_killed(
 def test_a_run_killed_between_mining_and_its_stage_mines_once(
     guesser: Path, tmp_path: Path
 ) -> None:
-    """The step before the stage is made again; its weights are those that mined."""
+    """The last step of the stage before has a checkpoint, whose weights are those that mined."""
     stages = [stage(3), stage(1, "mined")]
     whole, first = train(guesser, tmp_path / "whole", stages)
     told: list[tuple[int, int]] = []
@@ -339,7 +339,7 @@ def test_a_run_killed_between_mining_and_its_stage_mines_once(
     with pytest.raises(Killed):
         train(guesser, tmp_path / "killed", stages, on_mining=on_mining)
     killed = RunFolder.open(tmp_path / "killed")
-    assert [path.name for path in killed.checkpoints.iterdir()] == ["step-000002"]
+    assert [path.name for path in killed.checkpoints.iterdir()] == ["step-000003"]
     _, resumed = train(guesser, tmp_path / "killed", stages, on_mining=on_mining)
     assert told == [(0, 4), (4, 4)]
     assert torch.equal(weights(resumed.model), weights(first.model))

@@ -25,11 +25,14 @@ from rstar2.experiments.copy_out import copy_run
 from rstar2.experiments.follow import RunFailedError, follow, stop
 from rstar2.experiments.notebook_files import NotebookFile
 from rstar2.experiments.plans import Kind, Plan
+from rstar2.experiments.standing import Standing, view
 from rstar2.experiments.worker import STOPPED, plan_of, working_on
 from rstar2.records import RunFolder, RunState, RunStoppedError
 from rstar2.records.files import make_folder
 
 EXECUTED = "executed.ipynb"
+
+_ENDED = (Standing.DONE, Standing.FAILED, Standing.STOPPED)
 
 _START_SECONDS = 300
 """Time for a kernel to answer on a busy machine."""
@@ -40,21 +43,20 @@ def execute(plan: Plan, copy_to: str | None = None) -> None:
 
     Args:
         plan: The run.
-        copy_to: Folder or URL that its record is copied to, however it ends.
+        copy_to: Folder or URL that its record is copied to, however it ends; not while a worker
+            goes on with it.
 
     Raises:
         RunFailedError: If a cell raises (the executed notebook shows it) or the kernel dies.
         RunStoppedError: If it was asked to stop.
         RunBusyError: If another process executes a notebook that is its own work.
     """
-    if not plan.is_done:
-        try:
+    try:
+        if not plan.is_done:
             _execute(plan)
-        finally:
-            if copy_to is not None and (plan.folder / "run.json").exists():
-                copy_run(plan.folder, copy_to)
-    elif copy_to is not None:
-        copy_run(plan.folder, copy_to)
+    finally:
+        if copy_to is not None and view(plan).standing in _ENDED:
+            copy_run(plan.folder, copy_to)
 
 
 def _execute(plan: Plan) -> None:

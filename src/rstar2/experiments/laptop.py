@@ -12,7 +12,6 @@ from there when it is made again.
 
 import io
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,8 +51,9 @@ HELD_OUT_SEED = 20_000
 _EXAMPLES = "examples.safetensors"
 """What the supervised phases learn from, encoded; kept until they are over."""
 
-_SFT_SHARES = {"data": 1.0, "pretrain": 6.0, "sft": 5.0, "evaluation": 1.0}
-_ARM_SHARES = {"RL": 8.0, "evaluation": 1.0}
+_SFT_SHARES = {"data": 1.0, "pretrain": 6.0, "sft": 5.0}
+_ARM_SHARES = {"RL": 8.0}
+_EVALUATION_SHARE = {"evaluation": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Job:
 
     plan: Plan
     folder: RunFolder
-    asked_to_stop: Callable[[], bool]
+    asked_to_stop: Callable[[], bool] = lambda: False
 
     @property
     def preset(self) -> TorchPreset:
@@ -89,15 +89,15 @@ class Job:
             Arm(params["arm"]), preset.rl, preset.stages, preset.limits, self.seed, params["stage"]
         )
 
+    def progress(self, shares: dict[str, float]) -> ProgressFile:
+        """Where its progress goes; an evaluation, if it has one, comes last."""
+        evaluated = {} if self.evaluation is None else _EVALUATION_SHARE
+        return ProgressFile(self.folder.path, {**shares, **evaluated})
+
     def session(self) -> Session:
         """Begins to work on it."""
         torch.set_num_threads(1)
         return Session(self.folder, self.asked_to_stop)
-
-
-def job(plan: Plan, folder: RunFolder, asked_to_stop: Callable[[], bool] = lambda: False) -> Job:
-    """Joins a plan and its folder."""
-    return Job(plan, folder, asked_to_stop)
 
 
 async def work(job: Job) -> None:
@@ -129,7 +129,7 @@ async def train_sft(job: Job) -> None:
     when the run ended before they stood.
     """
     session = job.session()
-    progress = ProgressFile(job.folder.path, _SFT_SHARES)
+    progress = job.progress(_SFT_SHARES)
     async with Sandbox() as sandbox:
         session.lap("start")
         final = find_final(job.folder.checkpoints)
@@ -140,6 +140,7 @@ async def train_sft(job: Job) -> None:
                 progress.report("data", 0, 1)
                 await _prepare(job, sandbox)
                 session.lap("data")
+                session.stop_if_asked()
             policy = _teach(job, session, progress)
         (job.folder.path / _EXAMPLES).unlink(missing_ok=True)
         graded = await _evaluate(job, policy, sandbox, session, progress)
@@ -150,7 +151,7 @@ async def train_arm(job: Job) -> None:
     """Trains one arm, or one stage of it, or goes on from its last checkpoint; then evaluates."""
     run, folder = job.rl, job.folder
     session = job.session()
-    progress = ProgressFile(folder.path, _ARM_SHARES)
+    progress = job.progress(_ARM_SHARES)
     start = _start_of(job)
     if find_final(folder.checkpoints) is None:
         found = find_step(folder.checkpoints)
@@ -215,7 +216,7 @@ async def mine(job: Job) -> None:
 async def evaluate_policy(job: Job) -> None:
     """Evaluates the policy of another run."""
     session = job.session()
-    progress = ProgressFile(job.folder.path, {"evaluation": 1.0})
+    progress = job.progress({})
     async with Sandbox() as sandbox:
         policy = load_policy(_start_of(job), job.preset.texts)
         session.lap("start")
@@ -233,7 +234,7 @@ def _start_of(job: Job) -> Path:
     if base.kind is Kind.MINING:
         name = mined_file(job.plan.params["stage"])
         if not (job.folder.path / name).exists():
-            shutil.copyfile(base.folder / name, job.folder.path / name)
+            atomic_write(job.folder.path / name, (base.folder / name).read_bytes())
         base = base.needs
         assert base is not None
     return base.folder / "checkpoints" / "final"

@@ -16,6 +16,7 @@ from rstar2.experiments.checkout import project_root
 from rstar2.experiments.notebook_files import NotebookError, NotebookFile
 from rstar2.experiments.plans import NOT_EVALUATED, NOTEBOOKS, SFT_ARM, Kind, Plan
 from rstar2.experiments.presets import Preset, PresetError, load_preset
+from rstar2.experiments.secret_forms import refuse_secret_parameters
 from rstar2.records import (
     RecordError,
     deciding_imports,
@@ -31,7 +32,7 @@ _EXPERIMENT = Path(__file__).with_name("laptop.py")
 _SFT_SECTIONS = ("manifest", "model", "pretrain", "sft", "noise", "limits")
 """What an SFT run takes from its preset."""
 
-_RL_SECTIONS = (*_SFT_SECTIONS, "stages", "rl")
+_RL_SECTIONS = (*_SFT_SECTIONS, "stages", "rl", "data", "engine")
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,9 @@ class Planner:
     ) -> Plan:
         """The run of one arm: all stages from the SFT policy, or one from the stage before.
 
+        A run that is evaluated starts from an SFT run that is evaluated as well, so that there
+        is a before to its after.
+
         Raises:
             PresetError: As ``sft``, or if there is no such arm or stage, or one stage alone
                 is to be evaluated.
@@ -107,8 +111,7 @@ class Planner:
             needs = self.rl(preset, seed, evaluation, arm, stage - 1, changes)
         else:
             needs = self.sft(preset, seed, evaluation, changes) if settings.sft else None
-        name = f"{arm}-stage{stage}" if stage else arm
-        return self._job(Kind.RL, name, params, settings, _RL_SECTIONS, needs)
+        return self._job(Kind.RL, _policy_name(arm, stage), params, settings, _RL_SECTIONS, needs)
 
     def mining(
         self,
@@ -171,19 +174,25 @@ class Planner:
             "arm": arm,
             "stage": stage,
         }
-        name = f"{arm}-stage{stage}" if stage else arm
         sections = _SFT_SECTIONS if arm == SFT_ARM else _RL_SECTIONS
-        return self._job(Kind.EVALUATION, f"{name}-evaluation", params, settings, sections, needs)
+        name = f"{_policy_name(arm, stage)}-evaluation"
+        return self._job(Kind.EVALUATION, name, params, settings, sections, needs)
 
     def notebook(self, path: Path, params: Mapping[str, Any]) -> Plan:
         """The run of any notebook: one of the run notebooks, or one that is its own work.
 
+        Args:
+            path: The notebook.
+            params: Parameters; the others have their defaults.
+
         Raises:
             NotebookError: It cannot be read, or does not declare a parameter.
             PresetError: As the other methods.
+            SecretParameterError: A parameter is a secret.
         """
         notebook = self._notebook(path)
         final = notebook.final_parameters(params)
+        refuse_secret_parameters(final)
         kind = Kind.NOTEBOOK
         if path.parent == self.root / "notebooks":
             kind = NOTEBOOKS.get(path.name, Kind.NOTEBOOK)
@@ -195,6 +204,9 @@ class Planner:
             if path not in self._fingerprints:
                 self._fingerprints[path] = fingerprint(deciding_imports(notebook.tree))
             decided = {"params": final, "sources": self._fingerprints[path]}
+            if isinstance(final.get("preset"), str) and final["preset"]:
+                settings = self._settings(final["preset"], None, NOT_EVALUATED)
+                decided["content"] = settings.deciding_values()
             identity = run_id(code, decided, [])
         except RecordError as error:
             raise NotebookError(f"{path.name}: {error}") from error
@@ -249,17 +261,16 @@ class Planner:
         notebook = next(name for name, its in NOTEBOOKS.items() if its is kind)
         path = self.root / "notebooks" / notebook
         sized = params.get("evaluation", NOT_EVALUATED) != NOT_EVALUATED
-        touching = (*sections, "evaluation") if sized else tuple(sections)
+        touching = (*sections, "evaluation", "rl.temperature") if sized else tuple(sections)
         changes, stage = params["changes"] or {}, params.get("stage", 0)
         own = {name: changes[name] for name in sorted(changes) if _touches(name, touching, stage)}
-        params = {**params, "changes": own}
         content = settings.model_dump(mode="json")
         size = content["evaluation"][params["evaluation"]] if sized else None
         known = {name: content[name] for name in sections if name in content}
         if stage:
             known["stages"] = known["stages"][:stage]
         decided = {
-            **params,
+            **{name: value for name, value in params.items() if name != "changes"},
             "content": known,
             "size": [size, content["rl"]["temperature"]] if sized else None,
             "needs": needs.run_id if needs else None,
@@ -268,7 +279,8 @@ class Planner:
         identity = run_id(self._notebook(path).code, decided, [])
         name = f"{settings.name}-seed{seed}-{what}"
         folder = self._folder(name, identity)
-        return Plan(kind, name, path, params, identity, folder, settings, needs)
+        final = {**params, "changes": own}
+        return Plan(kind, name, path, final, identity, folder, settings, needs)
 
     def _folder(self, name: str, identity: str) -> Path:
         return self.root / Path(self.out).expanduser() / f"{name}-{identity}"
@@ -277,11 +289,15 @@ class Planner:
         return self._notebooks.setdefault(path, NotebookFile(path))
 
 
+def _policy_name(arm: str, stage: int) -> str:
+    return f"{arm}-stage{stage}" if stage else arm
+
+
 def _touches(name: str, sections: Sequence[str], stage: int) -> bool:
     """Whether a change reaches a run that reads these sections, and the stages up to its own."""
     first, *rest = name.split(".")
     later = first == "stages" and stage and rest and rest[0].isdigit() and int(rest[0]) >= stage
-    return first in sections and not later
+    return (first in sections or name in sections) and not later
 
 
 def plan_experiment(preset: str, seeds: Sequence[int], evaluation: str) -> list[Plan]:
@@ -302,3 +318,5 @@ def _check_stage(settings: Preset, arm: str, stage: int, *, least: int) -> None:
         raise PresetError(
             f"stage is {stage!r}: preset {settings.name} has stages 1 to {stages}{whole}"
         )
+    if stage and not settings.stages[stage - 1].steps:
+        raise PresetError(f"preset {settings.name}: stage {stage} has no step to train alone")

@@ -65,7 +65,7 @@ def make(plan: Plan, asked_to_stop: Callable[[], bool]) -> None:
                 with working_on(one) as folder:
                     from rstar2.experiments import laptop
 
-                    asyncio.run(laptop.work(laptop.job(one, folder, asked_to_stop)))
+                    asyncio.run(laptop.work(laptop.Job(one, folder, asked_to_stop)))
             except RunBusyError:
                 if one is plan:
                     raise

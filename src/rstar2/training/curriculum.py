@@ -141,15 +141,7 @@ async def train_rl(
     final = find_final(folder.checkpoints)
     if final is not None:
         return load_policy(final, policy.template.manifest)
-    done, latest = find_step(folder.checkpoints) or (run.first_step, None)
-    if latest is not None:
-        policy = load_policy(latest, policy.template.manifest)
-    optimizer = _new_optimizer(policy, run)
-    if moved := latest or start:
-        load_optimizers(moved, optimizer)
-    folder.metrics.truncate_after(done)
-    for file in (folder.trajectories, folder.grades):
-        cut_json_lines(file, lambda row: row["step"] <= done)
+    done, policy, optimizer = _where_it_stands(policy, run, folder, start)
     engine = TorchEngine(policy.model, end_id=policy.template.end_id, seed=run.seed)
     trainer = _Trainer(run, policy, engine, folder, sandbox, session or Session(folder), on_mining)
     for step in range(done, run.total_steps):
@@ -165,6 +157,22 @@ async def train_rl(
             trainer.session.stop_if_asked()
     save_final(policy, folder.checkpoints, *([optimizer] if run.stage else []))
     return policy
+
+
+def _where_it_stands(
+    policy: Policy, run: RLRun, folder: RunFolder, start: Path | None
+) -> tuple[int, Policy, torch.optim.AdamW]:
+    """Steps done, policy and optimizer of the last checkpoint; what was logged after it goes."""
+    done, latest = find_step(folder.checkpoints) or (run.first_step, None)
+    if latest is not None:
+        policy = load_policy(latest, policy.template.manifest)
+    optimizer = _new_optimizer(policy, run)
+    if moved := latest or start:
+        load_optimizers(moved, optimizer)
+    folder.metrics.truncate_after(done)
+    for file in (folder.trajectories, folder.grades):
+        cut_json_lines(file, lambda row: row["step"] <= done)
+    return done, policy, optimizer
 
 
 async def mine_stage(
@@ -200,7 +208,7 @@ class _Trainer:
     ) -> dict[str, float]:
         """One step, from 0: rollouts, update, records."""
         run, model = self.run, self.policy.model
-        number, _ = run.stage_of(step)
+        number, first = run.stage_of(step)
         began = time.perf_counter()
         batch = await collect(
             source,
@@ -222,8 +230,8 @@ class _Trainer:
         metrics = {**step_metrics(batch.groups, batch.used), **update_metrics(report)}
         self.folder.metrics.append({"step": step + 1, "stage": number + 1, **metrics})
         _append_grades(self.folder, step + 1, batch)
-        last = step + 1 == run.total_steps
-        if last or (step + 1) % run.spec.checkpoint_every == 0:
+        stage_ends = step + 1 == first + run.stages[number].steps
+        if stage_ends or (step + 1) % run.spec.checkpoint_every == 0:
             _save_samples(self.folder, step + 1, batch)
             save_step(self.policy, self.folder.checkpoints, step + 1, optimizer)
         self.session.lap(
