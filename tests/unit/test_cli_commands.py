@@ -101,7 +101,10 @@ class Typed:
     ("words", "message"),
     [
         (["train", "--preset", "nope"], "no preset 'nope'; presets/ has: laptop, "),
-        (["train", "--preset", "test", "--evaluation", "big"], "evaluation is 'big': give one of none, book, results"),
+        (
+            ["train", "--preset", "test", "--evaluation", "big"],
+            "evaluation is 'big': give one of none, book, results",
+        ),
         (["train", "--seed", "-1"], "--seed"),
         (["train", "--seed", "one"], "--seed"),
         (["train", "--workers", "0"], "--workers"),

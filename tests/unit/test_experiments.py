@@ -21,7 +21,6 @@ from rstar2.experiments import laptop, planner, publish, summaries, worker
 from rstar2.experiments.batch import (
     BatchError,
     _reason,
-    _signals_end_the_process,
     progress_line,
     run_batch,
 )
@@ -40,6 +39,7 @@ from rstar2.experiments.report import (
     of_arm,
     records_of_this_machine,
 )
+from rstar2.experiments.signals import signals_unwind
 from rstar2.problems import ProblemSet
 from rstar2.protocol import LAPTOP, TokenTemplate
 from rstar2.records import Hardware, Provenance, RecordError, RunFolder, RunStoppedError, Session
@@ -248,7 +248,7 @@ def test_a_signal_unwinds_the_stack_and_handlers_are_restored(number: signal.Sig
     before = signal.getsignal(number)
 
     def wait_for_it() -> None:
-        with _signals_end_the_process():
+        with signals_unwind():
             os.kill(os.getpid(), number)
             signal.pause()
 

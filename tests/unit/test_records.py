@@ -5,6 +5,7 @@ import math
 import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from rstar2.records import (
     RecordError,
     RunFolder,
     RunState,
+    Worker,
     append_json_line,
     atomic_write,
     deciding_sources,
@@ -330,6 +332,116 @@ def test_a_killed_run_can_be_opened_and_resumed(tmp_path: Path) -> None:
     run.metrics.truncate_after(checkpoint)
     assert [row["step"] for row in run.metrics.rows()] == list(range(checkpoint + 1))
     run.metrics.append({"step": checkpoint + 1})
+
+
+HERE = Worker("here", 7, 100.0)
+
+
+def test_who_works_on_a_run_is_told_while_it_does(tmp_path: Path) -> None:
+    run = begin(tmp_path)
+    assert run.worker is None
+    run.beat(HERE)
+    assert run.worker == HERE
+    run.update(step=3)
+    assert run.worker == HERE, "a fact leaves it there"
+    later = Worker("here", 7, 110.0)
+    run.beat(later)
+    assert run.worker == later
+    assert run.read()["state"] == "running"
+
+
+@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.FAILED, RunState.DONE])
+def test_nobody_works_on_a_run_that_is_over(tmp_path: Path, state: RunState) -> None:
+    run = begin(tmp_path)
+    run.metrics.append({"step": 0, "loss": 1.0})
+    run.metrics.to_parquet(run.metrics_parquet)
+    run.beat(HERE)
+    run.update(state)
+    before = (tmp_path / "run.json").read_bytes()
+    assert "worker" not in run.read()
+    assert "ended" in run.read()
+    run.beat(HERE)
+    assert (tmp_path / "run.json").read_bytes() == before, "a late beat says nothing"
+    run.update(RunState.RUNNING)
+    assert not {"worker", "ended"} & run.read().keys(), "nobody has said yet that it goes on"
+
+
+def test_a_stopped_run_keeps_its_facts_and_goes_on(tmp_path: Path) -> None:
+    run = begin(tmp_path, arm="grpo")
+    run.update(step=3)
+    run.update(RunState.STOPPED)
+    assert RunFolder.open(tmp_path).state is RunState.STOPPED
+    record = run.read()
+    assert (record["step"], record["arm"]) == (3, "grpo")
+    assert "error" not in record
+    run.update(RunState.RUNNING)
+    assert run.state is RunState.RUNNING
+
+
+def test_a_beat_of_no_run_is_one_line_for_the_user(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(RecordError) as caught:
+            RunFolder(folder).beat(HERE)
+        assert str(folder / "run.json") in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_only_a_beat_says_who_works(tmp_path: Path) -> None:
+    run = begin(tmp_path)
+    with pytest.raises(RecordError, match="worker in"):
+        run.update(worker={"host": "here"})
+
+
+UPDATER = """
+import sys
+from pathlib import Path
+from rstar2.records import RunFolder, Worker
+
+run = RunFolder(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(int(sys.argv[3])):
+    run.update(**{f"{sys.argv[2]}{number}": number})
+    run.beat(Worker(sys.argv[2], number, 1.0))
+"""
+
+
+def test_who_writes_at_the_same_time_loses_nothing(tmp_path: Path) -> None:
+    """Two processes and two threads, each with facts of its own; readers see whole files."""
+    run, facts = begin(tmp_path), 40
+    command = [sys.executable, "-c", UPDATER, str(tmp_path)]
+    writers = [
+        subprocess.Popen(
+            [*command, name, str(facts)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in "ab"
+    ]
+
+    def update(name: str) -> None:
+        for number in range(facts):
+            run.update(**{f"{name}{number}": number})
+
+    threads = [threading.Thread(target=update, args=name) for name in "cd"]
+    for one in writers:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+    for one in writers:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    for thread in threads:
+        thread.start()
+    while any(one.poll() is None for one in writers):
+        assert run.state is RunState.RUNNING
+    for thread in threads:
+        thread.join()
+    for one in writers:
+        assert one.communicate() == ("", None)
+        assert one.returncode == 0
+    record = run.read()
+    for name in "abcd":
+        assert [record.get(f"{name}{number}") for number in range(facts)] == list(range(facts))
+    assert record["worker"]["host"] in "ab"
 
 
 # --- the id ------------------------------------------------------------------------------

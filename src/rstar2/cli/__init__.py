@@ -11,6 +11,7 @@ import typer
 from rstar2.cli import batch, book, data, preset, report, results, sandbox
 from rstar2.cli.doctor import doctor
 from rstar2.cli.grade import grade
+from rstar2.cli.rerun import rerun
 from rstar2.cli.solve import solve
 from rstar2.cli.train import train
 from rstar2.errors import UserError
@@ -27,6 +28,7 @@ app.command()(doctor)
 app.command()(train)
 app.command()(solve)
 app.command()(grade)
+app.command()(rerun)
 app.add_typer(batch.app, name="batch")
 app.add_typer(book.app, name="book")
 app.add_typer(data.app, name="data")

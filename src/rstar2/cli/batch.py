@@ -148,28 +148,11 @@ def collect(
     """Gather what is done into one parquet file and one table with 95% intervals over seeds."""
     from rstar2.experiments import collect as collecting
     from rstar2.experiments.checkout import project_root
-    from rstar2.experiments.plans import Kind
+    from rstar2.experiments.finished_runs import finished_runs
 
     loaded, tasks = _loaded(sweep, only)
-    done = [task for task in tasks if task.plan.is_done]
-    gathered = collecting.collect(
-        [
-            collecting.FinishedRun(
-                name=task.plan.name,
-                run_id=task.plan.run_id,
-                arm=task.arm,
-                seed=task.seed,
-                kind=(
-                    task.plan.notebook.stem
-                    if task.plan.kind is Kind.NOTEBOOK
-                    else task.plan.kind.value
-                ),
-                folder=task.plan.folder,
-                params=task.plan.params,
-            )
-            for task in done
-        ]
-    )
+    done = finished_runs(tasks)
+    gathered = collecting.collect(done)
     path = out or project_root() / loaded.spec.out / f"collected-{loaded.name}.parquet"
     collecting.write_collected(gathered, path)
     console = Console(highlight=False)

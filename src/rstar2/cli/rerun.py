@@ -5,7 +5,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,17 +53,18 @@ def rerun(
         _check_target(json_file)  # now, not after minutes of training
     from rstar2.experiments.canary import Canary, choose
     from rstar2.experiments.report import committed_records
+    from rstar2.experiments.signals import signals_unwind
 
     records = committed_records()
     chosen = choose(records, only or [])
-    bird = Canary(records, steps)
-    with _signals_unwind():
-        findings = list(_findings(bird, chosen))
+    checks = Canary(records, steps)
+    with signals_unwind((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)), _no_bars():
+        findings = list(_findings(checks, chosen))
     console = Console(highlight=False)
     console.print(_table(findings))
     console.print(Text(_summary(findings)), soft_wrap=True)
     if json_file is not None:
-        _write(json_file, bird, findings)
+        _write(json_file, checks, findings)
     if any(finding.is_stale for finding in findings):
         raise typer.Exit(_STALE)
 
@@ -82,18 +82,17 @@ def _findings(canary: "Canary", chosen: "list[Record]") -> "Iterator[Finding]":
 
 
 @contextmanager
-def _signals_unwind() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP unwind the stack, so that no temporary folder is left."""
+def _no_bars() -> Iterator[None]:
+    """Keeps the bars of the library that writes checkpoints out of the lines of progress."""
+    from transformers.utils import logging
 
-    def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    former = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _table(findings: "list[Finding]") -> Table:
@@ -134,11 +133,11 @@ def _summary(findings: "list[Finding]") -> str:
     stale = [finding.record for finding in findings if finding.is_stale]
     unlike = sum(finding.verdict is Verdict.UNLIKE for finding in findings)
     seconds = sum(finding.seconds for finding in findings)
-    said = f"{len(stale)} of {len(findings)} records are stale"
+    said = f"stale records: {len(stale)} of {len(findings)}"
     if unlike:
-        said += f", {unlike} cannot be judged on this machine"
+        said += f"; not to be judged on this machine: {unlike}"
     said += f" ({seconds:.0f} s)"
-    return f"{said}: `make results` makes them again" if stale else said
+    return f"{said}; `make results` makes them again" if stale else said
 
 
 def _check_target(target: Path) -> None:

@@ -8,13 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import FrameType
 
 from rich.console import Console
 from rich.progress import (
@@ -32,6 +29,7 @@ from rstar2.errors import UserError
 from rstar2.experiments.plans import Plan
 from rstar2.experiments.progress import read_progress
 from rstar2.experiments.progress_view import figures
+from rstar2.experiments.signals import signals_unwind
 from rstar2.experiments.worker import STOPPED, words
 from rstar2.records.files import make_folder
 
@@ -73,7 +71,7 @@ def run_batch(
     if not waiting:
         return
     _refuse_what_can_never_start(waiting)
-    with _table(console) as table, _signals_end_the_process():
+    with _table(console) as table, signals_unwind():
         batch = _Batch(waiting, table, copy_to)
         spoken = time.monotonic()
         try:
@@ -203,7 +201,7 @@ def _refuse_what_can_never_start(waiting: Sequence[Plan]) -> None:
 
 def _start(plan: Plan, copy_to: str | None) -> "subprocess.Popen[bytes]":
     make_folder(plan.folder)
-    with (plan.folder / _LOG).open("wb") as log:
+    with (plan.folder / _LOG).open("ab") as log:
         return subprocess.Popen(
             [
                 sys.executable,
@@ -246,23 +244,3 @@ def _table(console: Console) -> Progress:
         disable=not console.is_terminal,
         speed_estimate_period=_SPEED_OVER_SECONDS,
     )
-
-
-@contextmanager
-def _signals_end_the_process() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP unwind the stack; only the main thread may handle signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, _: FrameType | None) -> None:
-        for one in former:  # whoever asks twice waits for the checkpoints too
-            signal.signal(one, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    former = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

@@ -10,7 +10,8 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 
 from rstar2.errors import UserError
 from rstar2.experiments import worker
+from rstar2.experiments.conditions import satisfying
 from rstar2.experiments.notebook_files import NotebookError
 from rstar2.experiments.planner import Planner
 from rstar2.experiments.plans import Kind, Plan
@@ -168,25 +170,10 @@ def choose(records: Sequence[Record], only: Sequence[str]) -> list[Record]:
         only: Conditions ``name=value``: the arm, the seed, or any parameter.
 
     Raises:
-        CanaryError: If a condition has no such form, no record has such a name or value, or
-            none satisfies all.
+        ConditionError: As ``satisfying``.
     """
-    facts = {one.path: {**RunFolder(one.path).params, "arm": one.arm} for one in records}
-    chosen = list(records)
-    for condition in only:
-        name, equals, value = condition.partition("=")
-        names = sorted({key for fact in facts.values() for key in fact})
-        if not equals or name not in names:
-            raise CanaryError(f"--only {condition}: give name=value, the names: {', '.join(names)}")
-        values = sorted({str(fact[name]) for fact in facts.values() if name in fact})
-        if value not in values:
-            raise CanaryError(
-                f"--only {condition}: no record has it; {name} is {', '.join(values)}"
-            )
-        chosen = [one for one in chosen if str(facts[one.path].get(name)) == value]
-    if not chosen:
-        raise CanaryError(f"no record is of {' and '.join(only)}")
-    return chosen
+    facts = [(one, {**RunFolder(one.path).params, "arm": one.arm}) for one in records]
+    return satisfying(facts, only, "record")
 
 
 def first_difference(recorded: Sequence[Row], repeated: Sequence[Row]) -> Difference | None:
@@ -194,11 +181,11 @@ def first_difference(recorded: Sequence[Row], repeated: Sequence[Row]) -> Differ
 
     Args:
         recorded: Rows of a record.
-        repeated: The same steps again, at least as many.
+        repeated: The same steps again.
     """
     first: tuple[str, int, Metric | None, Metric | None] | None = None
     largest: float | None = None
-    for row, now in zip(recorded, repeated, strict=False):
+    for row, now in zip(recorded, repeated, strict=True):
         for name in dict.fromkeys([*row, *now]):
             one, other = row.get(name), now.get(name)
             if _bits(one) == _bits(other):
@@ -211,31 +198,34 @@ def first_difference(recorded: Sequence[Row], repeated: Sequence[Row]) -> Differ
 
 
 def _repeated(plan: Plan, base: Record | None, steps: int) -> list[dict[str, Metric]]:
-    """Makes the first steps of a run in a temporary folder, which is gone at the end."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="rstar2-canary-") as place:
-            moved = _moved(plan, base, Path(place))
-            metrics = RunFolder(moved.folder).metrics
-            try:
-                worker.make(moved, lambda: len(metrics.rows()) >= steps)
-            except RunStoppedError:  # as it was asked to
-                return metrics.rows()[:steps]
-            raise AssertionError("a run that is asked to stop after a step of it does not end")
-    except OSError as error:
-        raise CanaryError(
-            f"cannot repeat {plan.name} in {tempfile.gettempdir()}: {error.strerror}; "
-            "TMPDIR names another folder with space"
-        ) from error
+    """Makes the first steps of a run, and leaves nothing behind."""
+    with _elsewhere(plan, base) as moved:
+        metrics = RunFolder(moved.folder).metrics
+        with suppress(RunStoppedError):  # as it is asked to, after its last step at the latest
+            worker.make(moved, lambda: len(metrics.rows()) >= steps)
+        return metrics.rows()
 
 
-def _moved(plan: Plan, base: Record | None, place: Path) -> Plan:
-    """A plan whose folder, and that of the SFT run that it starts from, lie elsewhere."""
-    needs = plan.needs
-    if needs is not None and base is not None:
-        needs = replace(needs, folder=place / needs.name)
-        shutil.copytree(base.path / "checkpoint", needs.folder / "checkpoints" / "final")
-        shutil.copyfile(base.path / "run.json", needs.folder / "run.json")
-    return replace(plan, folder=place / plan.name, needs=needs)
+@contextmanager
+def _elsewhere(plan: Plan, base: Record | None) -> Iterator[Plan]:
+    """The plan with its folder, and that of the SFT run that it needs, in a temporary one.
+
+    Raises:
+        CanaryError: If there is no space for it.
+    """
+    with ExitStack() as stack:
+        try:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rstar2-canary-")))
+            needs = plan.needs
+            if needs is not None and base is not None:
+                needs = replace(needs, folder=place / needs.name)
+                shutil.copytree(base.path / "checkpoint", needs.folder / "checkpoints" / "final")
+                shutil.copyfile(base.path / "run.json", needs.folder / "run.json")
+        except OSError as error:
+            raise CanaryError(
+                f"cannot repeat {plan.name}: {error}; TMPDIR names another temporary folder"
+            ) from error
+        yield replace(plan, folder=place / plan.name, needs=needs)
 
 
 def _lack(plan: Plan, base: Record | None) -> str:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from rstar2.errors import UserError
 from rstar2.experiments.checkout import project_root
 from rstar2.experiments.clean_notebook import clean_notebook
 from rstar2.experiments.copy_out import copy_run
-from rstar2.experiments.follow import RunFailedError, follow, stop
+from rstar2.experiments.follow import RunFailedError, stop
 from rstar2.experiments.notebook_files import NotebookFile
 from rstar2.experiments.plans import Kind, Plan
 from rstar2.experiments.standing import Standing, view
@@ -34,6 +35,7 @@ EXECUTED = "executed.ipynb"
 
 _ENDED = (Standing.DONE, Standing.FAILED, Standing.STOPPED)
 
+_STOP_AGAIN_SECONDS = 0.2
 _START_SECONDS = 300
 """Time for a kernel to answer on a busy machine."""
 
@@ -63,14 +65,13 @@ def _execute(plan: Plan) -> None:
     if plan.kind is Kind.NOTEBOOK:
         with working_on(plan) as folder:
             began = time.monotonic()
+            folder.metrics.truncate_after(-1)
             _run_notebook(plan)
             _finish(folder, time.monotonic() - began)
         return
-    with _only_executor(plan) as alone:
-        if alone:
+    with _only_executor(plan):
+        if not plan.is_done:
             _run_notebook(plan)
-        else:  # another process writes the executed notebook
-            follow(plan)
 
 
 def _finish(folder: RunFolder, seconds: float) -> None:
@@ -90,15 +91,16 @@ def _run_notebook(plan: Plan) -> None:
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    executed = plan.folder / EXECUTED
+    executed, partial = plan.folder / EXECUTED, plan.folder / f"partial-{EXECUTED}"
     make_folder(plan.folder)
     try:
         with _sigterm_stops(plan):
             papermill.execute_notebook(
                 _input(plan),
-                str(executed),
+                str(partial),
                 parameters=plan.notebook_params,
                 kernel_name="python3",
+                language="python",
                 cwd=str(plan.notebook.parent),
                 progress_bar=False,
                 start_timeout=_START_SECONDS,
@@ -115,8 +117,9 @@ def _run_notebook(plan: Plan) -> None:
             "execute it again to go on"
         ) from error
     finally:
-        if executed.exists():
-            clean_notebook(executed, project_root())
+        if partial.exists():
+            clean_notebook(partial, project_root())
+            partial.replace(executed)
 
 
 def _input(plan: Plan) -> Any:
@@ -132,35 +135,34 @@ def _input(plan: Plan) -> Any:
 
 
 @contextmanager
-def _only_executor(plan: Plan) -> Iterator[bool]:
-    """Whether no other process executes the notebook of this run."""
+def _only_executor(plan: Plan) -> Iterator[None]:
+    """Waits until no other process executes the notebook of this run."""
     make_folder(plan.folder)
     with (plan.folder / ".executed.lock").open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
 def _sigterm_stops(plan: Plan) -> Iterator[None]:
-    """Hands SIGTERM on to the worker, whose end ends the notebook; without one, leaves."""
+    """Hands SIGTERM on to the worker, whose end ends the notebook, as soon as there is one."""
+    over = threading.Event()
+
+    def stop_the_worker() -> None:
+        while not stop(plan) and not over.wait(_STOP_AGAIN_SECONDS):
+            pass  # the kernel has not started it yet, or it has not said its number
 
     def leave(number: int, _: FrameType | None) -> None:
-        if plan.kind is Kind.NOTEBOOK or not stop(plan):
+        if plan.kind is Kind.NOTEBOOK:
             signal.signal(number, signal.SIG_IGN)
             raise SystemExit(128 + number)
+        threading.Thread(target=stop_the_worker, daemon=True).start()
 
     former = signal.signal(signal.SIGTERM, leave)
     try:
         yield
-    except SystemExit:
-        if plan.kind is not Kind.NOTEBOOK:
-            stop(plan)  # it may have begun meanwhile
-        raise
     finally:
+        over.set()
         signal.signal(signal.SIGTERM, former)
 
 

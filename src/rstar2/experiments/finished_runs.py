@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rstar2.errors import UserError
+from rstar2.experiments.plans import Kind
+from rstar2.experiments.sweeps import Task
 
 NO_SETTING = frozenset({"seed", "out"})
 """Parameters that say nothing of what a run does: its seed has a column of its own."""
@@ -67,6 +69,25 @@ class FinishedRun:
     kind: str
     folder: Path
     params: Mapping[str, Any]
+
+
+def finished_runs(tasks: Sequence[Task]) -> list[FinishedRun]:
+    """The runs of a sweep that are done."""
+    return [
+        FinishedRun(
+            name=task.plan.name,
+            run_id=task.plan.run_id,
+            arm=task.arm,
+            seed=task.seed,
+            kind=(
+                task.plan.notebook.stem if task.plan.kind is Kind.NOTEBOOK else task.plan.kind.value
+            ),
+            folder=task.plan.folder,
+            params=task.plan.params,
+        )
+        for task in tasks
+        if task.plan.is_done
+    ]
 
 
 def pooled_rates(totals: Mapping[str, float]) -> dict[str, float]:

@@ -20,7 +20,7 @@ from rstar2.experiments.plans import Plan
 from rstar2.experiments.progress import read_progress
 from rstar2.experiments.progress_view import duration, figures, place
 from rstar2.experiments.standing import Standing, View, is_locked, view, worker_of
-from rstar2.experiments.worker import words
+from rstar2.experiments.worker import STOPPED, USER_ERROR, words
 from rstar2.records import RunFolder, RunStoppedError
 from rstar2.records.files import make_folder
 
@@ -44,20 +44,24 @@ def follow(plan: Plan) -> RunFolder:
         RunStoppedError: If it was asked to stop; made again, it goes on.
         KeyboardInterrupt: If the cell is interrupted; the run goes on.
     """
-    screen = _Screen()
-    process = None if plan.is_done or is_locked(plan) else _start(plan)
+    screen, process, seen = _Screen(), None, False
     try:
         while True:
+            # In this order: a worker that ends between the two has said how by then.
+            works = is_locked(plan) or (process is not None and process.poll() is None)
             now = view(plan)
-            busy = process is not None and process.poll() is None
-            if now.standing is Standing.DONE and not busy:
+            if works or now.standing is Standing.RUNNING:
+                seen = True
+                screen.show(_progress(plan))
+                time.sleep(_POLL_SECONDS)
+            elif now.standing is Standing.DONE:
                 screen.show(_ending(plan, now), at_once=True)
                 return RunFolder.open(plan.folder)
-            if not busy and now.standing is not Standing.RUNNING:
+            elif not seen:
+                process, seen = _start(plan), True
+            else:
                 screen.show(f"{plan.name}: {now.standing}", at_once=True)
                 raise _unfinished(plan, now, process)
-            screen.show(_progress(plan))
-            time.sleep(_POLL_SECONDS)
     except KeyboardInterrupt:
         screen.show(
             f"{plan.name} goes on without this cell. Execute it again to follow the run; "
@@ -112,7 +116,14 @@ def _unfinished(
     plan: Plan, now: View, process: "subprocess.Popen[bytes] | None"
 ) -> RunFailedError | RunStoppedError:
     log = plan.folder / LOG
+    tail = log.read_text(errors="replace").strip().rsplit("\n", 1)[-1] if log.exists() else ""
     code = None if process is None else process.returncode
+    for one in plan.chain[:-1]:
+        base = view(one)
+        if base.standing is Standing.FAILED:
+            return RunFailedError(f"{plan.name} needs {one.name}, which failed: {base.error}")
+    if code == USER_ERROR:
+        return RunFailedError(f"{plan.name} failed: {tail}; the log: {log}")
     match now.standing:
         case Standing.STOPPED:
             return RunStoppedError(f"{plan.name} was stopped; make it again and it goes on")
@@ -124,13 +135,8 @@ def _unfinished(
                 f"{plan.name} is lost: its process was ended{how} from outside, perhaps for want "
                 "of memory; make it again and it goes on from its last checkpoint"
             )
-    for one in plan.chain[:-1]:
-        base = view(one)
-        if base.standing is Standing.FAILED:
-            return RunFailedError(f"{plan.name} needs {one.name}, which failed: {base.error}")
-    if code == 128 + signal.SIGTERM:
+    if code == STOPPED:
         return RunStoppedError(f"{plan.name} was stopped before it began; make it again")
-    tail = log.read_text(errors="replace").strip().rsplit("\n", 1)[-1] if log.exists() else ""
     return RunFailedError(f"{plan.name} could not begin: {tail or 'its process died'}")
 
 

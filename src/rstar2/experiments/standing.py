@@ -65,31 +65,44 @@ def view(plan: Plan) -> View:
     Raises:
         RecordError: Its ``run.json`` cannot be read.
     """
-    folder = RunFolder(plan.folder)
     if not (plan.folder / "run.json").exists():
         waits = plan.needs is not None and not plan.needs.is_done
         return View(Standing.WAITING if waits else Standing.TODO)
-    record = folder.read()
-    state = RunState(record["state"])
-    worker = Worker(**record["worker"]) if "worker" in record else None
-    if state is RunState.RUNNING:
-        standing = Standing.RUNNING if is_alive(plan, worker) else Standing.LOST
-        return View(standing, worker)
+    now = _recorded(plan)
+    if now.standing is not Standing.RUNNING or is_alive(plan, now.worker):
+        return now
+    ended = _recorded(plan)  # it may have said how it ended after it was read
+    if ended.standing is not Standing.RUNNING:
+        return ended
+    return View(Standing.LOST, ended.worker)
+
+
+def _recorded(plan: Plan) -> View:
+    """What ``run.json`` says."""
+    record = RunFolder(plan.folder).read()
     return View(
-        Standing(state), error=record.get("error", ""), wall_seconds=record.get("wall_seconds")
+        Standing(RunState(record["state"])),
+        Worker(**record["worker"]) if "worker" in record else None,
+        record.get("error", ""),
+        record.get("wall_seconds"),
     )
 
 
 def is_alive(plan: Plan, worker: Worker | None) -> bool:
-    """Whether a process works on a run, as far as can be told from here.
+    """Whether a process works on a run that is *running*, as far as can be told from here.
 
     Args:
         plan: The run.
         worker: Who last said so.
     """
-    if worker is not None and worker.host != platform.node():
-        return time.time() - worker.beat < LOST_SECONDS
-    return is_locked(plan)
+    return is_locked(plan) or beats_elsewhere(worker)
+
+
+def beats_elsewhere(worker: Worker | None) -> bool:
+    """Whether a worker of another machine has said lately that it works."""
+    if worker is None or worker.host == platform.node():
+        return False
+    return time.time() - worker.beat < LOST_SECONDS
 
 
 def is_locked(plan: Plan) -> bool:

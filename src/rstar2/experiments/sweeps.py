@@ -23,6 +23,7 @@ from pydantic import Field, ValidationError
 
 from rstar2.errors import UserError
 from rstar2.experiments.checkout import project_root
+from rstar2.experiments.conditions import satisfying
 from rstar2.experiments.notebook_files import NotebookError, NotebookFile
 from rstar2.experiments.planner import Planner
 from rstar2.experiments.plans import Plan
@@ -156,20 +157,9 @@ def select(sweep: Sweep, only: Sequence[str]) -> list[Task]:
         only: Conditions ``name=value``: the arm, the seed, the kind, or any parameter.
 
     Raises:
-        SweepError: If a condition has no such form, or no task has such a name or value.
+        ConditionError: As ``satisfying``.
     """
-    chosen = list(sweep.tasks)
-    for condition in only:
-        name, equals, value = condition.partition("=")
-        facts = [_facts(task) for task in sweep.tasks]
-        names = sorted({key for fact in facts for key in fact})
-        if not equals or name not in names:
-            raise SweepError(f"--only {condition}: give name=value, the names: {', '.join(names)}")
-        values = sorted({str(fact[name]) for fact in facts if name in fact})
-        if value not in values:
-            raise SweepError(f"--only {condition}: no run has it; {name} is {', '.join(values)}")
-        chosen = [task for task in chosen if str(_facts(task).get(name)) == value]
-    return chosen
+    return satisfying([(task, _facts(task)) for task in sweep.tasks], only, "run")
 
 
 def with_needs(sweep: Sweep, tasks: Sequence[Task]) -> list[Task]:

@@ -23,8 +23,9 @@ from rstar2.experiments.checkout import project_root
 from rstar2.experiments.planner import Planner
 from rstar2.experiments.plans import Kind, Plan
 from rstar2.experiments.presets import TorchPreset
-from rstar2.experiments.standing import BEAT_SECONDS, LOCK
+from rstar2.experiments.standing import BEAT_SECONDS, LOCK, beats_elsewhere
 from rstar2.records import (
+    RecordError,
     RunFolder,
     RunState,
     RunStoppedError,
@@ -35,6 +36,9 @@ from rstar2.records.files import make_folder
 
 STOPPED = 128 + signal.SIGTERM
 """Exit code of a process whose run was stopped and goes on when it is made again."""
+
+USER_ERROR = 2
+"""Exit code of a process that was refused, or whose run failed with what a person can mend."""
 
 _POLL_SECONDS = 0.5
 _LOCK_TRIES = 20
@@ -61,6 +65,8 @@ def make(plan: Plan, asked_to_stop: Callable[[], bool]) -> None:
     """
     for one in plan.chain:
         while not one.is_done:
+            if asked_to_stop():
+                raise RunStoppedError(f"{plan.name} was stopped before {one.name} was done")
             try:
                 with working_on(one) as folder:
                     from rstar2.experiments import laptop
@@ -70,8 +76,6 @@ def make(plan: Plan, asked_to_stop: Callable[[], bool]) -> None:
                 if one is plan:
                     raise
                 time.sleep(_POLL_SECONDS)
-                if asked_to_stop():
-                    raise RunStoppedError(f"{plan.name} was stopped before it began") from None
 
 
 @contextmanager
@@ -133,6 +137,8 @@ def _begin(plan: Plan) -> RunFolder:
             label="this machine",
         )
     folder = RunFolder.open(plan.folder)
+    if folder.state is RunState.RUNNING and beats_elsewhere(folder.worker):
+        raise RunBusyError(f"{plan.name} is being made on another machine: wait for it or end it")
     if folder.state is not RunState.DONE:
         _refuse_other_versions(plan, folder)
         folder.update(RunState.RUNNING)
@@ -189,7 +195,10 @@ def _heartbeat(folder: RunFolder) -> Iterator[None]:
 
     def beat() -> None:
         while True:
-            folder.beat(Worker(platform.node(), os.getpid(), round(time.time(), 1)))
+            try:
+                folder.beat(Worker(platform.node(), os.getpid(), round(time.time(), 1)))
+            except RecordError as error:  # the next beat may find space again
+                print(error, file=sys.stderr)
             if over.wait(BEAT_SECONDS):
                 return
 
@@ -212,7 +221,7 @@ def _main() -> None:
         sys.exit(STOPPED)
     except UserError as error:
         print(error, file=sys.stderr)
-        sys.exit(2)
+        sys.exit(USER_ERROR)
 
 
 if __name__ == "__main__":

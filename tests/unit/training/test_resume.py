@@ -1,4 +1,5 @@
-"""A run repeats to the last bit: twice, under load, with slow tools, killed and gone on with.
+"""A run repeats to the last bit: twice, under load, with slow tools, killed or stopped and gone on
+with, in one run or stage by stage.
 
 The runs are those of the package, in processes of their own; their problems have one of four
 answers, so that a model of seconds gets mixed groups and every step moves the weights.
@@ -90,18 +91,60 @@ if WHEN[0] == "mining":
 """
 
 
+STOP = """
+import os, signal
+class ProgressFile(laptop.ProgressFile):
+    def report(self, phase, done, total, **told):
+        super().report(phase, done, total, **told)
+        if (phase, done) == WHEN:
+            os.kill(os.getpid(), signal.SIGTERM)
+laptop.ProgressFile = ProgressFile
+"""
+
+WORKER = """
+from benchmarks.resume.worker import draw_guessable
+from rstar2.experiments.planner import Planner
+from rstar2.experiments.worker import _main, words
+from rstar2.training import curriculum, laptop_data
+laptop_data.draw_mixed = curriculum.draw_mixed = draw_guessable
+sys.argv[1:] = [words(Planner().rl("resume", 0, "book", "grpo-roc"))]
+_main()
+"""
+
+STAGES = {
+    **PRESET,
+    "stages": [
+        {"steps": 3},
+        {"steps": 3, "composition_share": 0.5},
+        {"steps": 2, "data": "mined", "mine_problems": 4, "reset_optimizer": True},
+    ],
+}
+
+BOTH_WAYS = """
+from benchmarks.resume.worker import draw_guessable
+from rstar2.experiments.planner import Planner
+from rstar2.experiments.worker import make
+from rstar2.training import curriculum, laptop_data
+laptop_data.draw_mixed = curriculum.draw_mixed = draw_guessable
+for stage in (0, 3):
+    make(Planner().rl("resume", 0, "none", "grpo-roc", stage), lambda: False)
+"""
+
+
 @pytest.fixture(scope="module")
 def checkout() -> Any:
     return importlib.import_module("benchmarks.resume.checkout")
 
 
-def session(root: Path, patch: str = "") -> int:
+MAKE = """
+from benchmarks.resume.worker import work
+work("resume", 0, ["sft", "grpo-roc"])
+"""
+
+
+def session(root: Path, patch: str = "", program: str = MAKE) -> int:
     """One process that makes both runs or goes on with them; gives its exit code."""
-    program = (
-        "from benchmarks.resume.worker import work\n"
-        f"from rstar2.experiments import laptop\n{patch}\n"
-        'work("resume", 0, ["sft", "grpo-roc"])'
-    )
+    program = f"import sys\nfrom rstar2.experiments import laptop\n{patch}\n{program}"
     return subprocess.run(
         [sys.executable, "-c", program],
         cwd=root,
@@ -190,6 +233,52 @@ def test_a_run_that_is_killed_goes_on_as_if_nothing_had_happened(
     assert [row["phase"] for row in sft].count("data") == 1, "it went on, it did not begin again"
     steps = [row["step"] for row in arm if row["phase"] == "rl"]
     assert steps == [1, 2, 1, 2, 3, 4, 4, 5, 6], "from the checkpoints of steps 3 and 6"
+
+
+def test_a_run_that_is_stopped_goes_on_as_if_nothing_had_happened(
+    checkout: Any, reference: Path, root: Path
+) -> None:
+    """Stopped in pretrain, SFT, both evaluations, and in RL between two checkpoints."""
+    moments = (("pretrain", 5), ("sft", 50), ("evaluation", 8), ("RL", 2), ("evaluation", 8))
+    for count, when in enumerate(moments):
+        assert session(root, STOP.replace("WHEN", repr(when)), WORKER) == 128 + signal.SIGTERM
+        made = runs(root)
+        assert len(made) == (1 if count < 3 else 2)
+        record = json.loads((made[-1] / "run.json").read_bytes())
+        assert record["state"] == "stopped"
+        assert "worker" not in record
+    assert session(root, program=WORKER) == 0
+    assert differences(checkout, root, reference) == []
+
+    sft, arm = (read_json_lines(run / "timing.jsonl") for run in runs(root))
+    assert [row["phase"] for row in sft].count("data") == 1
+    steps = [row["step"] for row in arm if row["phase"] == "rl"]
+    assert steps == [1, 2, 3, 4, 5, 6], "no step is made twice"
+    for one, other in zip(runs(root), runs(reference), strict=True):
+        chunks = (one / "evaluation.jsonl").read_bytes()
+        assert chunks == (other / "evaluation.jsonl").read_bytes(), "no problem is made twice"
+
+
+def test_stage_by_stage_gives_what_one_run_gives(checkout: Any, tmp_path: Path) -> None:
+    """Stages 1 and 2, the mining and stage 3, each a run of its own that starts from the last."""
+    root = checkout.make_checkout(tmp_path / "checkout", **STAGES)
+    assert session(root, program=BOTH_WAYS) == 0
+    made = {path.name.split("-", 2)[2].rpartition("-")[0]: path for path in runs(root)}
+    whole, last = made.pop("grpo-roc"), made["grpo-roc-stage3"]
+    assert set(made) == {"sft", "grpo-roc-mining3", *(f"grpo-roc-stage{n}" for n in (1, 2, 3))}
+    stages = [made[f"grpo-roc-stage{number}"] for number in (1, 2, 3)]
+
+    table = pd.read_parquet(whole / "metrics.parquet")
+    assert table["stage"].tolist() == [1, 1, 1, 2, 2, 2, 3, 3]
+    moved = table.groupby("stage")["update/optimizer_steps"].sum()
+    assert (moved > 0).all(), "otherwise the chain would hand nothing on"
+    for name in ("metrics.jsonl", "grades.jsonl", "trajectories.jsonl"):
+        parts = b"".join((run / name).read_bytes() for run in stages)
+        assert parts == (whole / name).read_bytes(), name
+    mined = (whole / "mined-3.json").read_bytes()
+    assert (made["grpo-roc-mining3"] / "mined-3.json").read_bytes() == mined
+    weights = Path("checkpoints", "final", "model.safetensors")
+    assert (last / weights).read_bytes() == (whole / weights).read_bytes()
 
 
 def tear(run: Path) -> None:
