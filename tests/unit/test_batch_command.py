@@ -246,7 +246,7 @@ def test_plan_tells_of_each_run_what_would_be_done_and_why(type_: Typed, tmp_pat
     assert [row["state"] for row in rows] == STANDINGS
     assert [row["task"] for row in rows] == list(range(8))
     assert [row["why"] for row in rows] == [
-        "done with this code and these parameters: skipped",
+        "done: skipped",
         "has step 7: goes on",
         "failed: ValueError: shape [batch, seq] has [/b] :boom:: tried again",
         "has no step yet: goes on",

@@ -1,6 +1,8 @@
 """``rstar2 batch …``: many runs of notebooks, planned, executed, watched and collected."""
 
+import io
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,7 +62,7 @@ def plan(sweep: SweepName, only: Only = None, json_file: JsonFile = None) -> Non
             _minutes(look.minutes),
             look.why,
         )
-    console = Console(highlight=False)
+    console = _console()
     console.print(loaded.spec.description or loaded.name, soft_wrap=True)
     console.print(table)
     console.print(_total(looks), soft_wrap=True)
@@ -98,7 +100,7 @@ def run(
     # A task of a scheduler waits for nobody: the runs that it needs are tasks of their own.
     chosen = tasks if task is not None else with_needs(loaded, tasks)
     left = [one.plan for one in chosen if not one.plan.is_done]
-    console = Console(stderr=True, highlight=False)
+    console = _console(stderr=True)
     console.print(f"{len(chosen) - len(left)} done, {len(left)} to run")
     run_batch(
         left,
@@ -120,14 +122,15 @@ def status(
     from rich.live import Live
 
     _, tasks = _loaded(sweep, only)
-    console = Console(highlight=False)
+    console = _console()
     if not watch:
         console.print(_status_table(tasks))
     else:
         with Live(_status_table(tasks), console=console, auto_refresh=False) as live:
-            while any(not task.plan.is_done for task in tasks):
+            while not all(task.plan.is_done for task in tasks):
                 time.sleep(_WATCH_SECONDS)
                 live.update(_status_table(tasks), refresh=True)
+            live.update(_status_table(tasks), refresh=True)
     if json_file is not None:
         _write_json(json_file, [_status_as_json(task) for task in tasks])
 
@@ -155,7 +158,7 @@ def collect(
     gathered = collecting.collect(done)
     path = out or project_root() / loaded.spec.out / f"collected-{loaded.name}.parquet"
     collecting.write_collected(gathered, path)
-    console = Console(highlight=False)
+    console = _console()
     console.print(collecting.summary_table(gathered, metric or ()))
     differences = collecting.difference_table(gathered, metric or ())
     if differences is not None:
@@ -212,9 +215,10 @@ def _task(sweep: "Sweep", number: int, only: list[str] | None) -> "Task":
 
 def _array(name: str, only: list[str] | None, at_once: int) -> "Array":
     from rstar2.experiments.schedulers import Array
-    from rstar2.experiments.sweeps import waves
+    from rstar2.experiments.sweeps import waves, with_needs
 
-    _, tasks = _loaded(name, only)
+    sweep, chosen = _loaded(name, only)
+    tasks = with_needs(sweep, chosen)
     presets = [task.plan.preset for task in tasks if task.plan.preset is not None]
     if not presets:
         raise BatchCommandError(f"{name}: no preset says what its runs need of a machine")
@@ -224,10 +228,15 @@ def _array(name: str, only: list[str] | None, at_once: int) -> "Array":
 def _remove(tasks: "list[Task]") -> None:
     import shutil
 
-    from rstar2.experiments.standing import Standing, view
+    from rstar2.experiments.standing import Standing, is_locked, view
+    from rstar2.records import RecordError
 
     for task in tasks:
-        if view(task.plan).standing is Standing.RUNNING:
+        try:
+            at_work = view(task.plan).standing is Standing.RUNNING
+        except RecordError:  # damaged: to be made again
+            at_work = is_locked(task.plan)
+        if at_work:
             raise BatchCommandError(f"--force: {task.plan.name} is at work: end it first")
     for task in tasks:
         if task.plan.folder.exists():
@@ -314,10 +323,18 @@ def _minutes(minutes: float | None) -> str:
     return "" if minutes is None else duration(60 * minutes)
 
 
+def _console(*, stderr: bool = False) -> Console:
+    """Shows texts as they are written; what the terminal cannot show is a question mark."""
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column in ("task", "state"))
+        table.add_column(column, overflow="fold", no_wrap=column in ("task", "id", "state", "time"))
     return table
 
 

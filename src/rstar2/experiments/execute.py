@@ -64,6 +64,8 @@ def execute(plan: Plan, copy_to: str | None = None) -> None:
 def _execute(plan: Plan) -> None:
     if plan.kind is Kind.NOTEBOOK:
         with working_on(plan) as folder:
+            if folder.state is RunState.DONE:
+                return
             began = time.monotonic()
             folder.metrics.truncate_after(-1)
             _run_notebook(plan)

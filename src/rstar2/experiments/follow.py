@@ -80,7 +80,10 @@ def stop(plan: Plan) -> bool:
     for one in plan.chain:
         worker = worker_of(one)
         if worker is not None:
-            os.kill(worker.pid, signal.SIGTERM)
+            try:
+                os.kill(worker.pid, signal.SIGTERM)
+            except ProcessLookupError:  # it has just ended
+                return False
             return True
     return False
 

@@ -45,9 +45,11 @@ class NotebookFile:
                 content = json.loads(jupytext.writes(jupytext.read(self.path), fmt="ipynb"))
             if not isinstance(content["cells"], list):
                 raise TypeError("its cells are no list")
+            for cell in content["cells"]:
+                _refuse_no_cell(cell)
         except FileNotFoundError as error:
             raise NotebookError(f"there is no notebook {self.path}") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise NotebookError(f"{self.path} is no notebook: {error}") from error
         return dict(content)
 
@@ -79,7 +81,7 @@ class NotebookFile:
             try:
                 name, value = _assignment(node)
                 found[name] = ast.literal_eval(value)
-            except ValueError as error:
+            except (ValueError, TypeError) as error:
                 raise NotebookError(
                     f"{self.path}: the parameters cell may hold assignments of literals only, "
                     f"not {ast.unparse(node)!r}"
@@ -106,7 +108,10 @@ class NotebookFile:
                     f"{self.path.name}: {name} is {value!r}: give a {type(default).__name__}, "
                     f"as its default {default!r}"
                 )
-        return {**declared, **given}
+        whole = {
+            name: float(value) for name, value in given.items() if isinstance(declared[name], float)
+        }
+        return {**declared, **given, **whole}
 
     def _parsed(self, code: str) -> ast.Module:
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -118,13 +123,20 @@ class NotebookFile:
         return tree
 
 
+def _refuse_no_cell(cell: Any) -> None:
+    source, tags = cell["source"], _tags(cell)
+    texts = [cell["cell_type"], *tags, *([source] if isinstance(source, str) else source)]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a cell is no cell")
+
+
 def _source(cell: Mapping[str, Any]) -> str:
     source = cell["source"]
     return source if isinstance(source, str) else "".join(source)
 
 
 def _tags(cell: Mapping[str, Any]) -> list[str]:
-    return list(cell.get("metadata", {}).get("tags", []))
+    return list(cell["metadata"].get("tags", []))
 
 
 def _assignment(node: ast.stmt) -> tuple[str, ast.expr]:

@@ -1,5 +1,6 @@
 """What a batch would do, why, and what it would cost: ``rstar2 batch plan``."""
 
+import glob
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def outlook(tasks: Sequence[Task]) -> list[Outlook]:
 def _why(plan: Plan, now: View, numbers: Mapping[Path, int]) -> str:
     match now.standing:
         case Standing.DONE:
-            return "done with this code and these parameters: skipped"
+            return "done: skipped"
         case Standing.RUNNING:
             return "at work: attached to"
         case Standing.STOPPED | Standing.LOST:
@@ -85,8 +86,12 @@ def _last_step(plan: Plan) -> str:
 
 def _former(plan: Plan) -> str:
     """What the run of the same name in another folder says of a changed id."""
-    others = [path for path in plan.folder.parent.glob(f"{plan.name}-*") if path != plan.folder]
-    others = [path for path in others if path.name[len(plan.name) + 1 :].isalnum()]
+    others = [
+        path
+        for path in plan.folder.parent.glob(f"{glob.escape(plan.name)}-*")
+        if path != plan.folder
+    ]
+    others = sorted(path for path in others if path.name[len(plan.name) + 1 :].isalnum())
     if not others:
         return ""
     return f"the one of {others[0].name[-10:]} had other code or values"
@@ -113,10 +118,11 @@ def _finished(folder: Path) -> list[tuple[str, float]]:
         try:
             record = RunFolder(path.parent).read()
             params = RunFolder(path.parent).params
-        except RecordError:
+            notebook = record["notebook"]
+        except (RecordError, KeyError):  # damaged, or of an older version
             continue
         if record["state"] == RunState.DONE and "wall_seconds" in record:
-            found.append((_key(record["notebook"], params), record["wall_seconds"]))
+            found.append((_key(notebook, params), record["wall_seconds"]))
     return found
 
 

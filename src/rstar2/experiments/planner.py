@@ -196,6 +196,11 @@ class Planner:
         kind = Kind.NOTEBOOK
         if path.parent == self.root / "notebooks":
             kind = NOTEBOOKS.get(path.name, Kind.NOTEBOOK)
+        folder = "run_dir" if kind is Kind.NOTEBOOK else "out"
+        if folder in params:
+            raise NotebookError(
+                f"{path.name}: {folder} is no parameter of a run: a sweep says it once, as `out`"
+            )
         if kind is not Kind.NOTEBOOK:
             return self.job(kind, {key: value for key, value in final.items() if key != "out"})
         final.pop("run_dir", None)

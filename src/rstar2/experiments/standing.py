@@ -123,5 +123,12 @@ def worker_of(plan: Plan) -> Worker | None:
         worker = RunFolder.open(plan.folder).worker
     except RecordError:
         return None
-    here = worker is not None and worker.host == platform.node()
-    return worker if here and is_locked(plan) else None
+    if worker is None or worker.host != platform.node():
+        return None
+    return worker if is_locked(plan) and _holder(plan) == worker.pid else None
+
+
+def _holder(plan: Plan) -> int | None:
+    """Who took the lock last."""
+    said = (plan.folder / LOCK).read_text(errors="replace")
+    return int(said) if said.isdecimal() else None

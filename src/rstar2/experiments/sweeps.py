@@ -13,13 +13,14 @@ crossed. The place of a run in the sweep is its *task*, the number that a schedu
 """
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, StrictInt, ValidationError
 
 from rstar2.errors import UserError
 from rstar2.experiments.checkout import project_root
@@ -62,7 +63,7 @@ class SweepSpec(Spec):
 
     description: str = ""
     preset: str | None = None
-    seeds: tuple[int, ...] | None = Field(default=None, min_length=1)
+    seeds: tuple[StrictInt, ...] | None = Field(default=None, min_length=1)
     arms: tuple[str, ...] | dict[str, dict[str, Any]] | None = Field(default=None, min_length=1)
     runs: tuple[RunSpec, ...] = Field(min_length=1)
     out: str = "runs"
@@ -119,6 +120,7 @@ def load_sweep(name: str) -> Sweep:
     """
     path = _find(name)
     spec = _read(path)
+    _refuse_unknown_parameters(path, spec)
     planner, tasks = Planner(spec.out), dict[Path, Task]()
     for seed, (arm, arm_params), run in itertools.product(
         spec.seeds or (None,), _arms(spec).items(), spec.runs
@@ -130,7 +132,8 @@ def load_sweep(name: str) -> Sweep:
         known = {key: value for key, value in offered.items() if key in declared}
         for params in _crossed(run.params):
             plan = _planned(planner, path, notebook, {**known, **params})
-            label = arm if known.keys() & arm_params.keys() - params.keys() else plan.arm
+            own = {key: arm_params[key] for key in known.keys() & arm_params.keys() - params.keys()}
+            label = arm if any(_keeps(plan.params[key], own[key]) for key in own) else plan.arm
             tasks.setdefault(plan.folder, Task(len(tasks), plan, label))
     return Sweep(path.stem, spec, tuple(tasks.values()))
 
@@ -143,7 +146,7 @@ def notebook_path(name: str) -> Path:
     """
     root = project_root()
     for path in (root / "notebooks" / f"{name}.ipynb", root / name):
-        if path.is_file():
+        if os.path.isfile(path):  # no error where no system has such a name
             return path
     known = ", ".join(sorted(path.stem for path in (root / "notebooks").glob("*_run_*.ipynb")))
     raise SweepError(f"there is no notebook {name!r}: give a path, or one of {known}")
@@ -184,7 +187,7 @@ def _facts(task: Task) -> dict[str, Any]:
 def _find(name: str) -> Path:
     folder = project_root() / "sweeps"
     for path in (Path(name), folder / f"{name}.yaml", project_root() / name):
-        if path.is_file():
+        if os.path.isfile(path):  # no error where no system has such a name
             return path.resolve()
     known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml") if file.stem != "claims"))
     raise SweepError(f"there is no sweep {name!r}; sweeps/ has: {known}")
@@ -192,7 +195,7 @@ def _find(name: str) -> Path:
 
 def _read(path: Path) -> SweepSpec:
     try:
-        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values: Any = yaml.load(path.read_text(encoding="utf-8"), _Loader)
         return SweepSpec.model_validate(values)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SweepError(f"{path.name} cannot be read: {error}") from error
@@ -212,6 +215,42 @@ def _arms(spec: SweepSpec) -> Mapping[str, Mapping[str, Any]]:
     if isinstance(spec.arms, tuple):
         return {arm: {"arm": arm} for arm in spec.arms}
     return spec.arms
+
+
+def _refuse_unknown_parameters(path: Path, spec: SweepSpec) -> None:
+    """A parameter of an arm must be one of a notebook's, and a list must hold something."""
+    declared = {
+        name for run in spec.runs for name in NotebookFile(notebook_path(run.notebook)).parameters
+    }
+    for arm, params in _arms(spec).items():
+        if isinstance(spec.arms, dict) and (unknown := sorted(params.keys() - declared)):
+            raise SweepError(
+                f"{path.name}: arms.{arm}: no notebook has a parameter {unknown[0]!r}; "
+                f"they have: {', '.join(sorted(declared))}"
+            )
+    for number, run in enumerate(spec.runs):
+        if empty := [name for name, value in run.params.items() if value == []]:
+            raise SweepError(f"{path.name}: runs.{number}.with.{empty[0]}: is empty: give a value")
+
+
+def _keeps(kept: Any, given: Any) -> bool:
+    """Whether a run kept something of what it was given; it drops changes it does not read."""
+    if isinstance(kept, Mapping) and isinstance(given, Mapping):
+        return bool(kept.keys() & given.keys())
+    return bool(kept == given)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a setting that is said twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        for key, _ in node.value:
+            if isinstance(key.value, str) and names.count(key.value) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value} is said twice", key.start_mark
+                )
+        return super().construct_mapping(node, deep)
 
 
 def _crossed(params: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -100,13 +100,20 @@ def working_on(plan: Plan) -> Iterator[RunFolder]:
             with _heartbeat(folder):
                 yield folder
         except (RunStoppedError, KeyboardInterrupt, SystemExit):
-            folder.update(RunState.STOPPED)
+            _ended(folder, RunState.STOPPED)
             raise
         except BaseException as error:
             text = str(error) or repr(error)
             known = text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
-            folder.update(RunState.FAILED, error=known[:500])
+            # A text of a model may be in it, and hold what is no UTF-8.
+            told = known[:500].encode(errors="backslashreplace").decode()
+            _ended(folder, RunState.FAILED, error=told)
             raise
+
+
+def _ended(folder: RunFolder, state: RunState, **facts: str) -> None:
+    if folder.state is RunState.RUNNING:  # what is done stays done
+        folder.update(state, **facts)
 
 
 def words(plan: Plan) -> str:
@@ -185,6 +192,9 @@ def _only_writer(plan: Plan) -> Iterator[None]:
                         f"{plan.name} is being made by another process: wait for it or end it"
                     ) from error
                 time.sleep(0.02)
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
+        file.flush()
         yield
 
 

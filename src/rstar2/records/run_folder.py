@@ -146,6 +146,12 @@ class RunFolder:
                 f"{self._state_file} has format {record.get('format')!r}, this version reads "
                 f"{FORMAT}: use the version that wrote it, or remake the run"
             )
+        try:
+            RunState(record["state"])
+            if "worker" in record:
+                Worker(**record["worker"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError(f"{self._state_file} cannot be read: {error!r}") from error
         return record
 
     def update(self, state: RunState | None = None, **facts: Any) -> None:
