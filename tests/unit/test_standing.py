@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -47,6 +48,7 @@ from rstar2.records import (
     RunState,
     RunStoppedError,
     Worker,
+    deciding_sources,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -533,6 +535,11 @@ def test_a_run_whose_process_is_killed_is_told_as_lost(sft: Plan) -> None:
     assert view(sft).standing is Standing.LOST
 
 
+def test_a_run_whose_sources_changed_since_it_was_planned_is_refused(sft: Plan) -> None:
+    with pytest.raises(UnmakeableError, match=r"planned as 0000000000, now it would be .* again"):
+        plan_of(words(replace(sft, run_id="0000000000")))
+
+
 def test_an_interrupted_follower_leaves_the_run_at_work(
     sft: Plan, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -544,7 +551,10 @@ def test_an_interrupted_follower_leaves_the_run_at_work(
     assert "goes on without this cell. Execute it again" in capfd.readouterr().err
 
 
-def test_a_worker_that_refuses_is_told_by_its_last_line(checkout: Path) -> None:
+def test_a_worker_that_refuses_is_told_by_its_last_line(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "deciding_sources", deciding_sources)  # as the worker reads them
     plan = Planner().sft("mi300x-64", 0)
     with pytest.raises(RunFailedError, match="preset mi300x-64 trains with verl") as caught:
         follow(plan)

@@ -1,6 +1,6 @@
 """Executes the notebook of one planned run through papermill, in a kernel of its own.
 
-    python -m rstar2.experiments.execute '{"notebook": "…", "params": {}, "out": "runs"}'
+    python -m rstar2.experiments.execute '{"notebook": "…", "params": {}, "out": "runs", "id": "…"}'
 
 The work of a run notebook is a worker's, which the notebook starts and follows: when this
 process or the kernel dies, the run goes on, and executing again attaches to it. Any other

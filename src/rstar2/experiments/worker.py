@@ -1,6 +1,6 @@
 """The process that does the work of a run; it lives on when the notebook that began it dies.
 
-    python -m rstar2.experiments.worker '{"notebook": "…", "params": {}, "out": "runs"}'
+    python -m rstar2.experiments.worker '{"notebook": "…", "params": {}, "out": "runs", "id": "…"}'
 
 A run has one writer: the worker holds a lock on its folder and beats in ``run.json``. Asked to
 end by SIGTERM, it does so at the next checkpoint, and the run goes on when it is made again.
@@ -121,13 +121,25 @@ def words(plan: Plan) -> str:
     root = project_root()
     path = plan.notebook
     told = path.relative_to(root) if path.is_relative_to(root) else path
-    return json.dumps({"notebook": str(told), "params": plan.params, "out": plan.out})
+    return json.dumps(
+        {"notebook": str(told), "params": plan.params, "out": plan.out, "id": plan.run_id}
+    )
 
 
 def plan_of(argument: str) -> Plan:
-    """The plan that ``words`` told."""
+    """The plan that ``words`` told.
+
+    Raises:
+        UnmakeableError: If the code or the preset has changed since.
+    """
     told = json.loads(argument)
-    return Planner(told["out"]).notebook(project_root() / told["notebook"], told["params"])
+    plan = Planner(told["out"]).notebook(project_root() / told["notebook"], told["params"])
+    if plan.run_id != told["id"]:
+        raise UnmakeableError(
+            f"{plan.name} was planned as {told['id']}, now it would be {plan.run_id}: the code "
+            "or the preset changed since; plan and run it again"
+        )
+    return plan
 
 
 def _begin(plan: Plan) -> RunFolder:
@@ -221,11 +233,19 @@ def _heartbeat(folder: RunFolder) -> Iterator[None]:
         thread.join()
 
 
+def _quiet_libraries() -> None:
+    """Keeps the bars of the library that writes checkpoints out of the log."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
 def _main() -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     try:
+        _quiet_libraries()
         make(plan_of(sys.argv[1]), stop.is_set)
     except RunStoppedError:
         sys.exit(STOPPED)
