@@ -186,7 +186,14 @@ def records(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> list[Record]:
         folder = checkout / "results" / "laptop" / f"seed{seed}-{arm}"
         folder.mkdir(parents=True)
         facts = {"arm": arm, "seed": seed, "preset": "laptop", "label": "laptop run"}
-        run = {"format": 1, "id": "ab", "wall_seconds": 60.0, **DIRTY.as_dict(), **facts}
+        run = {
+            "format": 1,
+            "id": "ab",
+            "state": "done",
+            "wall_seconds": 60.0,
+            **DIRTY.as_dict(),
+            **facts,
+        }
         (folder / "run.json").write_text(json.dumps({**run, "started": "2026-01-01T00:00:00"}))
         steps = {"step": range(1, 5), "accuracy": 0.5, "tool_error_in_correct": 0.1}
         pd.DataFrame(steps).to_parquet(folder / "metrics.parquet")

@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -243,10 +243,19 @@ def test_what_is_done_is_not_executed_again() -> None:
     assert {path: path.stat().st_mtime_ns for path in plan.folder.rglob("*")} == before
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """SIGHUP as it is outside ``nohup``, which may have begun these tests."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    former = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_unwinds_the_stack_and_handlers_are_restored(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-
     def wait_for_it() -> None:
         with signals_unwind():
             os.kill(os.getpid(), number)
@@ -255,7 +264,15 @@ def test_a_signal_unwinds_the_stack_and_handlers_are_restored(number: signal.Sig
     with pytest.raises(SystemExit) as ended:
         wait_for_it()
     assert ended.value.code == 128 + number
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_that_nohup_ignores_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with signals_unwind():
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 @pytest.mark.parametrize(

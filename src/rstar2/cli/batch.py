@@ -324,11 +324,17 @@ def _minutes(minutes: float | None) -> str:
 
 
 def _console(*, stderr: bool = False) -> Console:
-    """Shows texts as they are written; what the terminal cannot show is a question mark."""
+    """Shows texts as they are written; what the terminal cannot show is a question mark.
+
+    A pipe is no terminal, also where a kernel forces colours: a table would be drawn anew in it.
+    """
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    terminal = None if stream.isatty() else False
+    return Console(
+        stderr=stderr, force_terminal=terminal, highlight=False, markup=False, emoji=False
+    )
 
 
 def _table(*columns: str) -> Table:

@@ -224,6 +224,7 @@ def _reason(plan: Plan, code: int) -> str:
         return "stopped; run it again and it goes on"
     log = plan.folder / _LOG
     tail = log.read_text(errors="replace").strip().rsplit("\n", 1)[-1]
+    tail = tail.removeprefix(f"{plan.name} ")  # told before it
     if code >= 0:
         return f"{tail or f'exit code {code}'} (the log: {log})"
     memory = ", perhaps for want of memory" if code == -signal.SIGKILL else ""
