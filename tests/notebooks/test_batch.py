@@ -105,7 +105,7 @@ def test_four_runs_on_two_workers_outlive_a_kill_and_a_stop(checkout: Path, tmp_
     assert first.returncode == 2
     assert f"{sft.name}: done" in told
     assert f"{other_sft.name}: stopped; run it again and it goes on" in told
-    assert f"{arm.name} is lost: its process was ended by signal 9 from outside" in told
+    assert f"{arm.name}: is lost: its process was ended by signal 9 from outside" in told
     assert "2 failed: " in told
     assert "; 1 not begun" in told
     assert states(checkout) == ["done", "lost", "stopped", "waiting"]

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ from rstar2.experiments.report import (
     of_arm,
     records_of_this_machine,
 )
-from rstar2.experiments.signals import signals_unwind
+from rstar2.experiments.signals import signals_noted, signals_unwind
 from rstar2.problems import ProblemSet
 from rstar2.protocol import LAPTOP, TokenTemplate
 from rstar2.records import Hardware, Provenance, RecordError, RunFolder, RunStoppedError, Session
@@ -265,6 +266,17 @@ def test_a_signal_unwinds_the_stack_and_handlers_are_restored(number: signal.Sig
         wait_for_it()
     assert ended.value.code == 128 + number
     assert signal.getsignal(number) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("handlers")
+def test_signals_are_noted_in_their_order_and_handlers_are_restored() -> None:
+    with signals_noted() as noted:
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        while len(noted) < 3:
+            time.sleep(0.01)
+    assert noted == [signal.SIGHUP, signal.SIGTERM, signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.usefixtures("handlers")

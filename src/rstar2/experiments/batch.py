@@ -29,7 +29,7 @@ from rstar2.errors import UserError
 from rstar2.experiments.plans import Plan
 from rstar2.experiments.progress import read_progress
 from rstar2.experiments.progress_view import figures
-from rstar2.experiments.signals import signals_unwind
+from rstar2.experiments.signals import signals_noted
 from rstar2.experiments.worker import STOPPED, words
 from rstar2.records.files import make_folder
 
@@ -71,7 +71,7 @@ def run_batch(
     if not waiting:
         return
     _refuse_what_can_never_start(waiting)
-    with _table(console) as table, signals_unwind():
+    with _table(console) as table, signals_noted() as noted:
         batch = _Batch(waiting, table, copy_to)
         spoken = time.monotonic()
         try:
@@ -79,6 +79,8 @@ def run_batch(
                 for plan in batch.ready()[: max(0, workers - len(batch.running))]:
                     batch.start(plan)
                 time.sleep(_POLL_SECONDS)
+                if noted:
+                    raise SystemExit(128 + noted[0])
                 batch.look()
                 if batch.failures and fail_fast:
                     break

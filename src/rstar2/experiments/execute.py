@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 from rstar2.errors import UserError
@@ -26,6 +25,7 @@ from rstar2.experiments.copy_out import copy_run
 from rstar2.experiments.follow import RunFailedError, stop
 from rstar2.experiments.notebook_files import NotebookFile
 from rstar2.experiments.plans import Kind, Plan
+from rstar2.experiments.signals import signals_noted, signals_unwind
 from rstar2.experiments.standing import Standing, view
 from rstar2.experiments.worker import STOPPED, plan_of, working_on
 from rstar2.records import RunFolder, RunState, RunStoppedError
@@ -35,7 +35,7 @@ EXECUTED = "executed.ipynb"
 
 _ENDED = (Standing.DONE, Standing.FAILED, Standing.STOPPED)
 
-_STOP_AGAIN_SECONDS = 0.2
+_LOOK_SECONDS = 0.2
 _START_SECONDS = 300
 """Time for a kernel to answer on a busy machine."""
 
@@ -148,24 +148,23 @@ def _only_executor(plan: Plan) -> Iterator[None]:
 @contextmanager
 def _sigterm_stops(plan: Plan) -> Iterator[None]:
     """Hands SIGTERM on to the worker, whose end ends the notebook, as soon as there is one."""
+    if plan.kind is Kind.NOTEBOOK:
+        with signals_unwind((signal.SIGTERM,)):
+            yield
+        return
     over = threading.Event()
+    with signals_noted((signal.SIGTERM,)) as noted:
 
-    def stop_the_worker() -> None:
-        while not stop(plan) and not over.wait(_STOP_AGAIN_SECONDS):
-            pass  # the kernel has not started it yet, or it has not said its number
+        def stop_the_worker() -> None:
+            while not over.wait(_LOOK_SECONDS):
+                if noted and stop(plan):  # else the kernel has not started it yet
+                    return
 
-    def leave(number: int, _: FrameType | None) -> None:
-        if plan.kind is Kind.NOTEBOOK:
-            signal.signal(number, signal.SIG_IGN)
-            raise SystemExit(128 + number)
         threading.Thread(target=stop_the_worker, daemon=True).start()
-
-    former = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        over.set()
-        signal.signal(signal.SIGTERM, former)
+        try:
+            yield
+        finally:
+            over.set()
 
 
 def _main() -> None:

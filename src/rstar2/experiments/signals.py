@@ -1,10 +1,42 @@
-"""Signals that end a command: they unwind its stack, so that it leaves in order."""
+"""Signals that end a command: noted where it looks for them, or unwinding its stack at once.
+
+An exception that a handler raises is lost where Python is just then in a finalizer; a command
+that looks now and then notes its signals instead.
+"""
 
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+
+
+@contextmanager
+def signals_noted(
+    numbers: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGHUP),
+) -> Iterator[list[int]]:
+    """Notes signals in the list that it yields, and does nothing else about them.
+
+    What is ignored, as SIGHUP by ``nohup``, stays so. Only the main thread may handle signals;
+    in another one nothing is noted.
+
+    Args:
+        numbers: The signals.
+    """
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    former = {
+        one: signal.signal(one, lambda number, _: noted.append(number))
+        for one in numbers
+        if signal.getsignal(one) is not signal.SIG_IGN
+    }
+    try:
+        yield noted
+    finally:
+        for one, handler in former.items():
+            signal.signal(one, handler)
 
 
 @contextmanager

@@ -232,7 +232,7 @@ def test_a_run_that_is_killed_goes_on_as_if_nothing_had_happened(
     assert rows == [*range(20, 61, 10), *range(60, 131, 10)], "from the checkpoint of step 50"
     assert [row["phase"] for row in sft].count("data") == 1, "it went on, it did not begin again"
     steps = [row["step"] for row in arm if row["phase"] == "rl"]
-    assert steps == [1, 2, 1, 2, 3, 4, 4, 5, 6], "from the checkpoints of steps 3 and 6"
+    assert steps == [1, 2, 1, 2, 3, 4, 5, 6], "from the checkpoint of step 4, where the stage ends"
 
 
 def test_a_run_that_is_stopped_goes_on_as_if_nothing_had_happened(
