@@ -39,6 +39,8 @@ from rstar2.experiments.report import NoRecordsError, committed_records
 from rstar2.records import Hardware, provenance
 from rstar2.training import supervised
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -402,7 +404,6 @@ def test_no_records_are_one_line(checkout: Path) -> None:
         type_("--canary")
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing_behind(
     number: signal.Signals, checkout: Path, tmp_path: Path

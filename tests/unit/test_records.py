@@ -527,6 +527,7 @@ def test_the_deciding_sources_are_what_the_run_reaches_in_the_rooms_that_count()
     assert len(run_id("", {}, deciding_sources(Path(laptop.__file__)))) == 10
 
 
+@pytest.mark.thorough
 def test_every_module_that_a_run_loads_from_those_rooms_is_among_them() -> None:
     show = "import sys, rstar2.experiments.laptop as entry; print(*sys.modules)"
     command = [sys.executable, "-c", show]

@@ -616,6 +616,7 @@ def quoting(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     return found
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(SWEEPS)
 @example("-x.yaml")
