@@ -1,5 +1,8 @@
 """Real parts, small: a tokenizer, a template for each manifest, a model."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -19,6 +22,17 @@ TEXTS = (
     "The output is 24. So the answer is \\boxed{24}.",
     "Traceback (most recent call last):\n  NameError: name 'x' is not defined",
 )
+
+
+@pytest.fixture
+def own_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout without runs and records, in which the test stands."""
+    here, root = Path(__file__).resolve().parents[2], tmp_path / "a checkout"
+    for name in ("presets", "notebooks", "sweeps"):
+        shutil.copytree(here / name, root / name)
+    shutil.copy(here / "pyproject.toml", root)
+    monkeypatch.chdir(root)
+    return root
 
 
 @pytest.fixture(scope="session")

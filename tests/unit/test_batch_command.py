@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,8 +13,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from command_line import Typed
 
-import rstar2.cli
 from rstar2.cli import batch as command
 from rstar2.experiments import batch, planner, worker
 from rstar2.experiments.plans import Plan
@@ -28,55 +27,19 @@ CLEAN = Provenance("a" * 40, False, Hardware("cpu", 2, 4.0), {"python": "3.11", 
 
 
 @pytest.fixture(autouse=True)
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(own_checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout without runs, in which the commands are typed, at 80 columns."""
-    root = tmp_path / "checkout"
-    for name in ("presets", "notebooks", "sweeps"):
-        shutil.copytree(ROOT / name, root / name)
-    shutil.copy(ROOT / "pyproject.toml", root)
-    monkeypatch.chdir(root)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(worker, "provenance", lambda: CLEAN)
     monkeypatch.setattr(command, "_WATCH_SECONDS", 0.02)
     # For speed: fewer sources to hash.
     monkeypatch.setattr(planner, "deciding_sources", lambda entry: [entry])
-    return root
-
-
-class Typed:
-    """Types ``rstar2 batch …`` in this process; what is heavy is imported once."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capfd = capfd
-
-    def __call__(self, *words: str) -> tuple[int, str, str]:
-        """Exit code, stdout, stderr."""
-        self._monkeypatch.setattr(sys, "argv", ["rstar2", "batch", *words])
-        self._capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            rstar2.cli.main()
-        out, err = self._capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    def shown(self, *words: str) -> str:
-        """What a command that succeeds writes on stdout."""
-        code, out, err = self(*words)
-        assert (code, err) == (0, "")
-        return out
-
-    def refused(self, *words: str) -> str:
-        """The one line on stderr of a command that must be refused."""
-        code, out, err = self(*words)
-        assert (code, out) == (2, ""), err
-        assert err.startswith("rstar2: ")
-        assert err.count("\n") == 1
-        return err
+    return own_checkout
 
 
 @pytest.fixture
 def type_(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capfd)
+    return Typed(monkeypatch, capfd, "batch")
 
 
 @pytest.fixture
@@ -447,3 +410,13 @@ def test_tables_are_shown_on_a_terminal_that_is_not_utf8(
         )
         assert (ended.returncode, ended.stderr) == (0, b"")
         assert b"stopped" in ended.stdout
+
+
+@pytest.mark.parametrize(("sweep", "seconds"), [("mi300x-64", 1426), ("test", 300)])
+def test_a_task_is_told_to_stop_longer_before_its_end_than_a_step_takes(
+    sweep: str, seconds: int, type_: Typed
+) -> None:
+    """A step of the paper's run takes 19.8 minutes, and a fifth more may be needed."""
+    assert f"#SBATCH --signal=B:TERM@{seconds}\n" in type_.shown("slurm", sweep)
+    wait = f'"RAY_JOB_STOP_WAIT_TIME_S": "{seconds}"'
+    assert wait in type_.shown("ray", sweep)

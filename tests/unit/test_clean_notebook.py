@@ -14,8 +14,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rstar2.experiments.clean_notebook import NotebookError, clean, clean_notebook
+from rstar2.experiments.clean_notebook import clean, clean_notebook
 from rstar2.experiments.machine_names import Machine
+from rstar2.experiments.notebook_files import NotebookError
 from rstar2.experiments.secret_forms import (
     SecretParameterError,
     may_be_secret,

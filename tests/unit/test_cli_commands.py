@@ -6,13 +6,12 @@ import asyncio
 import io
 import itertools
 import json
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from command_line import Typed
 from rich.console import Console
 from transformers import PreTrainedTokenizerFast
 
@@ -57,44 +56,14 @@ def checkpoint(
 
 
 @pytest.fixture(autouse=True)
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(own_checkout: Path) -> Path:
     """A checkout without runs and records, in which the commands are typed."""
-    root = tmp_path / "checkout"
-    for name in ("presets", "notebooks"):
-        shutil.copytree(ROOT / name, root / name)
-    shutil.copy(ROOT / "pyproject.toml", root)
-    monkeypatch.chdir(root)
-    return root
+    return own_checkout
 
 
 @pytest.fixture
-def type_(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> "Typed":
+def type_(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Typed:
     return Typed(monkeypatch, capfd)
-
-
-class Typed:
-    """Types ``rstar2 …`` in this process; what is heavy is imported once."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capfd = capfd
-
-    def __call__(self, *words: str) -> tuple[int, str, str]:
-        """Exit code, stdout, stderr."""
-        self._monkeypatch.setattr(sys, "argv", ["rstar2", *words])
-        self._capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            rstar2.cli.main()
-        out, err = self._capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    def refused(self, *words: str) -> str:
-        """The one line on stderr of a command that must be refused."""
-        code, out, err = self(*words)
-        assert (code, out) == (2, ""), err
-        assert err.startswith("rstar2: ")
-        assert err.count("\n") == 1
-        return err
 
 
 @pytest.mark.parametrize(

@@ -54,18 +54,13 @@ CLEAN = Provenance("a" * 40, False, Hardware("cpu", 2, 4.0), {"python": "3.11"})
 
 
 @pytest.fixture(autouse=True)
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(own_checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout of its own, in which the test stands; its runs come from a clean commit."""
-    root = tmp_path / "checkout"
-    for name in ("presets", "notebooks"):
-        shutil.copytree(ROOT / name, root / name)
-    shutil.copy(ROOT / "pyproject.toml", root)
-    monkeypatch.chdir(root)
     monkeypatch.setattr(worker, "provenance", lambda: CLEAN)
     # For speed: fewer sources to hash, fewer problems to learn guessing from.
     monkeypatch.setattr(planner, "deciding_sources", lambda entry: [entry])
     monkeypatch.setattr(rstar2.problems.laptop, "BASELINE_DRAWS", 50)
-    return root
+    return own_checkout
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -258,7 +253,7 @@ def handlers() -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_unwinds_the_stack_and_handlers_are_restored(number: signal.Signals) -> None:
     def wait_for_it() -> None:
-        with signals_unwind():
+        with signals_unwind((number,)):
             os.kill(os.getpid(), number)
             signal.pause()
 
@@ -282,7 +277,7 @@ def test_signals_are_noted_in_their_order_and_handlers_are_restored() -> None:
 @pytest.mark.usefixtures("handlers")
 def test_a_signal_that_nohup_ignores_stays_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with signals_unwind():
+    with signals_unwind((signal.SIGHUP,)):
         os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 

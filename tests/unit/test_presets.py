@@ -128,16 +128,6 @@ def test_pools_and_benchmarks_are_sets_that_the_data_commands_know() -> None:
             assert measured <= {*preset.data.against, "gpqa-diamond"}, "trained on what is measured"
 
 
-def test_an_evaluation_is_found_by_its_name() -> None:
-    laptop, cluster = PRESETS["laptop"], PRESETS["mi300x-64"]
-    assert laptop.evaluation_size("results").samples == 8
-    assert cluster.evaluation_size("paper").samples == 16
-    with pytest.raises(
-        PresetError, match=r"^preset mi300x-64 has no evaluation 'book'; it has: paper$"
-    ):
-        cluster.evaluation_size("book")
-
-
 def test_the_mix_of_the_cold_start_is_cut_where_the_paper_mix_is() -> None:
     preset = PRESETS["mi300x-64"]
     assert isinstance(preset, VerlPreset)

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import threading
@@ -57,18 +56,13 @@ ELSEWHERE = f"{platform.node()}-2"
 
 
 @pytest.fixture(autouse=True)
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(own_checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout of its own, in which the test stands."""
-    root = tmp_path / "checkout"
-    for name in ("presets", "notebooks"):
-        shutil.copytree(ROOT / name, root / name)
-    shutil.copy(ROOT / "pyproject.toml", root)
-    monkeypatch.chdir(root)
     monkeypatch.setattr(worker, "provenance", lambda: CLEAN)
     # For speed: fewer sources to hash, a shorter wait between two looks.
     monkeypatch.setattr(planner, "deciding_sources", lambda entry: [entry])
     monkeypatch.setattr(following, "_POLL_SECONDS", 0.02)
-    return root
+    return own_checkout
 
 
 @pytest.fixture

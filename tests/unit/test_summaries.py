@@ -1,7 +1,6 @@
 """What the report of a batch shows: how runs stand, means over seeds, curves of the arms."""
 
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,14 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(own_checkout: Path) -> Path:
     """A checkout of its own, without runs, in which the test stands."""
-    root = tmp_path / "checkout"
-    for name in ("presets", "notebooks", "sweeps"):
-        shutil.copytree(ROOT / name, root / name)
-    shutil.copy(ROOT / "pyproject.toml", root)
-    monkeypatch.chdir(root)
-    return root
+    return own_checkout
 
 
 def tasks_of(checkout: Path, **spec: object) -> tuple[Task, ...]:

@@ -37,15 +37,11 @@ RL = {"notebook": "11_run_rl"}
 
 
 @pytest.fixture(autouse=True)
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(own_checkout: Path) -> Path:
     """A checkout without sweeps and runs, in which the test stands."""
-    root = tmp_path / "a checkout"
-    for name in ("presets", "notebooks"):
-        shutil.copytree(ROOT / name, root / name)
-    shutil.copy(ROOT / "pyproject.toml", root)
-    (root / "sweeps").mkdir()
-    monkeypatch.chdir(root)
-    return root
+    shutil.rmtree("sweeps")
+    Path("sweeps").mkdir()
+    return own_checkout
 
 
 @pytest.fixture

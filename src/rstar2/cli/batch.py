@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,8 @@ app = typer.Typer(
 )
 
 _WATCH_SECONDS = 2.0
+_STEP_MARGIN = 1.2
+"""How much longer than expected the step may take that a task ends with when it is stopped."""
 
 SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="A file in sweeps/, or a path.")]
 Only = Annotated[
@@ -214,7 +217,7 @@ def _task(sweep: "Sweep", number: int, only: list[str] | None) -> "Task":
 
 
 def _array(name: str, only: list[str] | None, at_once: int) -> "Array":
-    from rstar2.experiments.schedulers import Array
+    from rstar2.experiments.schedulers import CHECKPOINT_SECONDS, Array
     from rstar2.experiments.sweeps import waves, with_needs
 
     sweep, chosen = _loaded(name, only)
@@ -222,7 +225,10 @@ def _array(name: str, only: list[str] | None, at_once: int) -> "Array":
     presets = [task.plan.preset for task in tasks if task.plan.preset is not None]
     if not presets:
         raise BatchCommandError(f"{name}: no preset says what its runs need of a machine")
-    return Array(name, waves(tasks), presets[0].resources, at_once)
+    preset = presets[0]
+    step = math.ceil(60 * preset.cost.rl_step * _STEP_MARGIN)
+    seconds = max(CHECKPOINT_SECONDS, step)
+    return Array(name, waves(tasks), preset.resources, at_once, seconds)
 
 
 def _remove(tasks: "list[Task]") -> None:

@@ -22,8 +22,8 @@ from typing import Any
 
 import nbformat
 
-from rstar2.errors import UserError
 from rstar2.experiments.machine_names import Machine, rules
+from rstar2.experiments.notebook_files import NotebookError
 from rstar2.experiments.secret_forms import MARKERS, Edit, Rule, marker, may_be_secret, names_secret
 from rstar2.records import atomic_write
 
@@ -33,10 +33,6 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 _DATA_URI = re.compile(r"(data:(?:image|audio|video|font)/[\w.+-]+;base64,[A-Za-z0-9+/=]*)")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _COLOURS_AND_TAGS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|</?[A-Za-z][^<>]*>")
-
-
-class NotebookError(UserError):
-    """A notebook cannot be read; the message names the file and what to do."""
 
 
 def clean_notebook(path: Path, root: Path) -> None:
@@ -60,7 +56,7 @@ def clean_notebook(path: Path, root: Path) -> None:
     if not _is_notebook(content):
         raise NotebookError(f"{path} is no notebook of format 4: execute it with papermill")
     try:
-        notebook = nbformat.v4.to_notebook(content)  # type: ignore[no-untyped-call]  # no types
+        notebook = nbformat.v4.to_notebook(content)
         cleaned = clean(notebook, Machine.here(root))
         data = None if cleaned == notebook else _as_bytes(cleaned)
     except RecursionError as error:
@@ -184,12 +180,12 @@ def _edited(text: str, marks: re.Pattern[str], edits: list[Edit]) -> str:
 
 
 def _as_bytes(notebook: dict[str, Any]) -> bytes:
-    node = nbformat.from_dict(notebook)  # type: ignore[no-untyped-call]  # it has no types
+    node = nbformat.from_dict(notebook)
     try:
-        text: str = nbformat.v4.writes(node)  # type: ignore[no-untyped-call]  # it has no types
+        text: str = nbformat.v4.writes(node)
         return text.encode() + b"\n"
     except UnicodeEncodeError:  # a lone surrogate, which a model may print
-        text = nbformat.v4.writes(node, ensure_ascii=True)  # type: ignore[no-untyped-call]  # same
+        text = nbformat.v4.writes(node, ensure_ascii=True)
         return text.encode() + b"\n"
 
 

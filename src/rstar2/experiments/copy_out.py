@@ -1,8 +1,8 @@
 """Copies the record of an ended run to another place: a folder, or a bucket through fsspec.
 
 ``run.json`` is taken away first and comes back last, so that a copy without it is unfinished;
-copying again completes it. Weights stay where they are unless they are asked for, and so does
-what says which process of which host made the run.
+copying again completes it. Weights stay where they are, and so does what says which process of
+which host made the run.
 """
 
 import json
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]  # it has no types
-from fsspec.implementations.local import (  # type: ignore[import-untyped]  # it has no types
+import fsspec
+from fsspec.implementations.local import (
     LocalFileSystem,
 )
 
@@ -22,24 +22,22 @@ from rstar2.records import RunFolder, RunState, atomic_write
 
 _SUFFIXES = frozenset({".json", ".jsonl", ".parquet", ".ipynb", ".txt"})
 _STATE = "run.json"
-_WEIGHTS = "checkpoints"
 
 
 class CopyError(UserError):
     """A run cannot be copied; the message names the place without its credentials."""
 
 
-def copy_run(folder: Path, target: str, *, checkpoints: bool = False) -> list[str]:
+def copy_run(folder: Path, target: str) -> list[str]:
     """Copies a run to ``target/<name of its folder>/``; an unchanged one is not copied again.
 
     Unchanged means: the same ``run.json``, and files of the same sizes. Of an older copy, files
-    that the run has no more are removed; weights only if ``checkpoints`` is set.
+    that the run has no more are removed.
 
     Args:
         folder: The folder of a run that is not running.
         target: A local folder (``~`` is the home folder), or a URL that fsspec knows, as
             ``s3://bucket/runs``.
-        checkpoints: Whether to copy the weights too.
 
     Returns:
         Names of the files that were copied, relative to the folder, ``run.json`` last.
@@ -55,11 +53,11 @@ def copy_run(folder: Path, target: str, *, checkpoints: bool = False) -> list[st
         raise CopyError(f"{folder.name} is running: copy it when it has ended")
     run.pop("worker", None)
     state = json.dumps(run, indent=1, ensure_ascii=False).encode() + b"\n"
-    sizes = {name: (folder / name).stat().st_size for name in _names(folder, checkpoints)}
+    sizes = {name: (folder / name).stat().st_size for name in _names(folder)}
     try:
         there = _There.find(target, folder.name)
         there.refuse_the_run_itself(folder)
-        return _copy(folder, there, sizes, state, checkpoints)
+        return _copy(folder, there, sizes, state)
     except UserError:
         raise
     except Exception as error:  # each driver raises types of its own; all become one line
@@ -133,13 +131,11 @@ class _There:
         self.files.rm_file(f"{self.path}/{name}")
 
 
-def _copy(
-    folder: Path, there: _There, sizes: dict[str, int], state: bytes, checkpoints: bool
-) -> list[str]:
+def _copy(folder: Path, there: _There, sizes: dict[str, int], state: bytes) -> list[str]:
     old = there.sizes()
     same_run = _STATE in old and there.read(_STATE) == state
     changed = [name for name, size in sizes.items() if not same_run or old.get(name) != size]
-    gone = [name for name in old if _is_copied(name, checkpoints) and name not in {*sizes, _STATE}]
+    gone = [name for name in old if _is_copied(name) and name not in {*sizes, _STATE}]
     if same_run and not changed and not gone:
         return []
     if _STATE in old:
@@ -152,18 +148,15 @@ def _copy(
     return [*changed, _STATE]
 
 
-def _names(folder: Path, checkpoints: bool) -> list[str]:
+def _names(folder: Path) -> list[str]:
     """The files to be copied but ``run.json``, in order; links are none of the run's."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    names = sorted(path.relative_to(folder).as_posix() for path in paths)
-    return [name for name in names if name != _STATE and _is_copied(name, checkpoints)]
+    files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
+    return sorted(file.name for file in files if file.name != _STATE and _is_copied(file.name))
 
 
-def _is_copied(name: str, checkpoints: bool) -> bool:
-    first, _, rest = name.partition("/")
-    if rest:
-        return checkpoints and first == _WEIGHTS
-    return not name.startswith(".") and Path(name).suffix in _SUFFIXES
+def _is_copied(name: str) -> bool:
+    """Whether a file is of a record: none in a folder, none that is hidden."""
+    return "/" not in name and not name.startswith(".") and Path(name).suffix in _SUFFIXES
 
 
 def _message(folder: Path, target: str, error: Exception) -> str:

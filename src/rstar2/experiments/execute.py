@@ -130,7 +130,7 @@ def _input(plan: Plan) -> Any:
         return str(plan.notebook)
     import nbformat
 
-    node = nbformat.from_dict(NotebookFile(plan.notebook).content)  # type: ignore[no-untyped-call]  # nbformat has no types
+    node = nbformat.from_dict(NotebookFile(plan.notebook).content)
     for cell in node.cells:
         cell.metadata.setdefault("tags", [])
     return node

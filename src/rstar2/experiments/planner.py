@@ -97,20 +97,12 @@ class Planner:
                 f"stage {stage} alone is not evaluated by its own run: give the evaluation "
                 f"{NOT_EVALUATED!r}, and 13_run_evaluation evaluates it"
             )
-        params = {
-            "preset": preset,
-            "seed": seed,
-            "evaluation": evaluation,
-            "changes": changes,
-            "arm": arm,
-            "stage": stage,
-        }
+        params = {"preset": preset, "seed": seed, "evaluation": evaluation, "changes": changes}
+        params |= {"arm": arm, "stage": stage}
         if stage and settings.stages[stage - 1].data == "mined":
             needs: Plan | None = self.mining(preset, seed, arm, stage, changes)
-        elif stage > 1:
-            needs = self.rl(preset, seed, evaluation, arm, stage - 1, changes)
         else:
-            needs = self.sft(preset, seed, evaluation, changes) if settings.sft else None
+            needs = self._before(settings, seed, evaluation, arm, stage, changes)
         return self._job(Kind.RL, _policy_name(arm, stage), params, settings, _RL_SECTIONS, needs)
 
     def mining(
@@ -130,17 +122,8 @@ class Planner:
         _check_stage(settings, arm, stage, least=1)
         if settings.stages[stage - 1].data != "mined":
             raise PresetError(f"preset {preset}: stage {stage} has no mined problems")
-        params = {
-            "preset": preset,
-            "seed": seed,
-            "changes": changes,
-            "arm": arm,
-            "stage": stage,
-        }
-        if stage > 1:
-            needs: Plan | None = self.rl(preset, seed, NOT_EVALUATED, arm, stage - 1, changes)
-        else:
-            needs = self.sft(preset, seed, NOT_EVALUATED, changes) if settings.sft else None
+        params = {"preset": preset, "seed": seed, "changes": changes, "arm": arm, "stage": stage}
+        needs = self._before(settings, seed, NOT_EVALUATED, arm, stage, changes)
         return self._job(Kind.MINING, f"{arm}-mining{stage}", params, settings, _RL_SECTIONS, needs)
 
     def evaluation(
@@ -166,14 +149,8 @@ class Planner:
             needs = self.sft(preset, seed, NOT_EVALUATED, changes)
         else:
             needs = self.rl(preset, seed, NOT_EVALUATED, arm, stage, changes)
-        params = {
-            "preset": preset,
-            "seed": seed,
-            "evaluation": evaluation,
-            "changes": changes,
-            "arm": arm,
-            "stage": stage,
-        }
+        params = {"preset": preset, "seed": seed, "evaluation": evaluation, "changes": changes}
+        params |= {"arm": arm, "stage": stage}
         sections = _SFT_SECTIONS if arm == SFT_ARM else _RL_SECTIONS
         name = f"{_policy_name(arm, stage)}-evaluation"
         return self._job(Kind.EVALUATION, name, params, settings, sections, needs)
@@ -190,7 +167,7 @@ class Planner:
             PresetError: As the other methods.
             SecretParameterError: A parameter is a secret.
         """
-        notebook = self._notebook(path)
+        notebook = self.read(path)
         final = notebook.final_parameters(params)
         refuse_secret_parameters(final)
         kind = Kind.NOTEBOOK
@@ -239,6 +216,20 @@ class Planner:
             case Kind.NOTEBOOK:
                 raise ValueError("a notebook that is its own work is planned by its path")
 
+    def _before(
+        self,
+        settings: Preset,
+        seed: int,
+        evaluation: str,
+        arm: str,
+        stage: int,
+        changes: Mapping[str, Any] | None,
+    ) -> Plan | None:
+        """The training that a stage goes on from; None where RL starts from the model itself."""
+        if stage > 1:
+            return self.rl(settings.name, seed, evaluation, arm, stage - 1, changes)
+        return self.sft(settings.name, seed, evaluation, changes) if settings.sft else None
+
     def _settings(self, preset: str, changes: Mapping[str, Any] | None, evaluation: str) -> Preset:
         key = json.dumps([preset, changes or {}], sort_keys=True, default=str)
         if key not in self._presets:
@@ -281,7 +272,7 @@ class Planner:
             "needs": needs.run_id if needs else None,
             "sources": self._fingerprints[_EXPERIMENT],
         }
-        identity = run_id(self._notebook(path).code, decided, [])
+        identity = run_id(self.read(path).code, decided, [])
         name = f"{settings.name}-seed{seed}-{what}"
         folder = self._folder(name, identity)
         final = {**params, "changes": own}
@@ -290,7 +281,8 @@ class Planner:
     def _folder(self, name: str, identity: str) -> Path:
         return self.root / Path(self.out).expanduser() / f"{name}-{identity}"
 
-    def _notebook(self, path: Path) -> NotebookFile:
+    def read(self, path: Path) -> NotebookFile:
+        """A notebook, read once."""
         return self._notebooks.setdefault(path, NotebookFile(path))
 
 

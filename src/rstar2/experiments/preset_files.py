@@ -219,7 +219,7 @@ class _Reader:
         if tag in _TAGS:  # its usual type, as if the tag were not there
             plain = getattr(node, "style", None) is None
             implicit = (plain, not plain)
-            tag = self._loader.resolve(ScalarNode, node.value, implicit)  # type: ignore[no-untyped-call]  # untyped in the stubs
+            tag = self._loader.resolve(ScalarNode, node.value, implicit)  # type: ignore[no-untyped-call]  # untyped in the stubs of yaml
         if tag not in _PLAIN_TAGS:
             self._fail(node, place, f"{node.value!r} is no text, number or boolean: quote it")
         untagged = ScalarNode(tag, node.value, node.start_mark, node.end_mark)

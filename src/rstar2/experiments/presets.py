@@ -8,7 +8,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
@@ -54,8 +54,6 @@ __all__ = [
     "load_torch_preset",
     "preset_names",
 ]
-
-_Size = TypeVar("_Size", EvaluationSpec, BenchmarkSpec)
 
 _NOT_DECIDING = {"description", "resources", "cost"}
 
@@ -116,14 +114,6 @@ class TorchPreset(BasePreset):
         _check_stages(self.stages, self.limits, responses, positions, "model.max_positions")
         return self
 
-    def evaluation_size(self, name: str) -> EvaluationSpec:
-        """The evaluation of this name.
-
-        Raises:
-            PresetError: If there is none.
-        """
-        return _size(self.name, self.evaluation, name)
-
 
 class VerlPreset(BasePreset):
     """An experiment that verl trains on GPUs, from a published base model.
@@ -164,14 +154,6 @@ class VerlPreset(BasePreset):
                 f"have {self.sft.max_tokens} tokens (sft.max_tokens), and no row is split"
             )
         return self
-
-    def evaluation_size(self, name: str) -> BenchmarkSpec:
-        """The evaluation of this name.
-
-        Raises:
-            PresetError: If there is none.
-        """
-        return _size(self.name, self.evaluation, name)
 
 
 Preset = TorchPreset | VerlPreset
@@ -273,9 +255,3 @@ def _check_stages(
             f"a rollout may have {longest} tokens, the model has {positions} positions "
             f"({positions_place})"
         )
-
-
-def _size(preset: str, sizes: Mapping[Any, _Size], name: str) -> _Size:
-    if name not in sizes:
-        raise PresetError(f"preset {preset} has no evaluation {name!r}; it has: {', '.join(sizes)}")
-    return sizes[name]

@@ -6,7 +6,7 @@ that looks now and then notes its signals instead.
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -24,25 +24,12 @@ def signals_noted(
         numbers: The signals.
     """
     noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
+    with _handled(numbers, lambda number, _: noted.append(number)):
         yield noted
-        return
-    former = {
-        one: signal.signal(one, lambda number, _: noted.append(number))
-        for one in numbers
-        if signal.getsignal(one) is not signal.SIG_IGN
-    }
-    try:
-        yield noted
-    finally:
-        for one, handler in former.items():
-            signal.signal(one, handler)
 
 
 @contextmanager
-def signals_unwind(
-    numbers: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGHUP),
-) -> Iterator[None]:
+def signals_unwind(numbers: Sequence[signal.Signals]) -> Iterator[None]:
     """Makes signals unwind the stack; whoever asks twice waits until it is unwound.
 
     What is ignored, as SIGHUP by ``nohup``, stays so. Only the main thread may handle signals;
@@ -56,19 +43,28 @@ def signals_unwind(
         SystemExit: On a signal, with 128 and its number.
         KeyboardInterrupt: On SIGINT.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handled = [one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN]
 
     def leave(number: int, _: FrameType | None) -> None:
         for one in handled:
             signal.signal(one, signal.SIG_IGN)
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    former = {one: signal.signal(one, leave) for one in handled}
-    try:
+    with _handled(numbers, leave) as handled:
         yield
+
+
+@contextmanager
+def _handled(
+    numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[list[signal.Signals]]:
+    """Sets a handler, and the former ones again; yields the signals that it handles."""
+    if threading.current_thread() is not threading.main_thread():
+        yield []
+        return
+    handled = [one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN]
+    former = {one: signal.signal(one, handler) for one in handled}
+    try:
+        yield handled
     finally:
-        for one, handler in former.items():
-            signal.signal(one, handler)
+        for one, its in former.items():
+            signal.signal(one, its)

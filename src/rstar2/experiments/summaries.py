@@ -6,7 +6,7 @@ import pandas as pd
 from rich.table import Table
 
 from rstar2.experiments.collect import Collected, difference_table, summary_table
-from rstar2.experiments.finished_runs import FinishedRun, as_text, read_steps
+from rstar2.experiments.finished_runs import FinishedRun, as_text, pooled_rates, read_steps
 from rstar2.experiments.plans import Kind, Plan
 from rstar2.experiments.progress import read_progress
 from rstar2.experiments.progress_view import duration, place
@@ -53,18 +53,20 @@ def evaluation_summary(folder: RunFolder) -> pd.DataFrame:
     if not path.exists():
         return pd.DataFrame({"evaluation": ["another run evaluates this one"]})
     table = pd.read_parquet(path)
-    totals = table.groupby("problem_set", sort=False).sum(numeric_only=True)
-    return pd.DataFrame(
-        {
-            "set": totals.index,
-            "problems": table.groupby("problem_set", sort=False).size().to_numpy(),
-            "accuracy": (totals["correct"] / totals["samples"]).to_numpy(),
-            "tool errors in correct": (
-                totals["errors_in_correct"] / totals["calls_in_correct"]
-            ).to_numpy(),
-            "tokens": (totals["tokens"] / totals["samples"]).to_numpy(),
-        }
-    ).round(3)
+    rows = []
+    for name, part in table.groupby("problem_set", sort=False):
+        totals = part.sum(numeric_only=True)
+        rates = pooled_rates({str(count): float(value) for count, value in totals.items()})
+        rows.append(
+            {
+                "set": name,
+                "problems": len(part),
+                "accuracy": rates["accuracy"],
+                "tool errors in correct": rates["tool_error_in_correct"],
+                "tokens": rates["tokens"],
+            }
+        )
+    return pd.DataFrame(rows).round(3)
 
 
 def standing_summary(tasks: Sequence[Task]) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from pydantic import Field, StrictInt, ValidationError
 from rstar2.errors import UserError
 from rstar2.experiments.checkout import project_root
 from rstar2.experiments.conditions import satisfying
-from rstar2.experiments.notebook_files import NotebookError, NotebookFile
+from rstar2.experiments.notebook_files import NotebookError
 from rstar2.experiments.planner import Planner
 from rstar2.experiments.plans import Plan
 from rstar2.experiments.presets import PresetError
@@ -120,18 +120,18 @@ def load_sweep(name: str) -> Sweep:
     """
     path = _find(name)
     spec = _read(path)
-    _refuse_unknown_parameters(path, spec)
     planner, tasks = Planner(spec.out), dict[Path, Task]()
-    for seed, (arm, arm_params), run in itertools.product(
-        spec.seeds or (None,), _arms(spec).items(), spec.runs
+    runs = [(planner.read(notebook_path(run.notebook)), run) for run in spec.runs]
+    _refuse_unknown_parameters(path, spec, {name for one, _ in runs for name in one.parameters})
+    for seed, (arm, arm_params), (notebook, run) in itertools.product(
+        spec.seeds or (None,), _arms(spec).items(), runs
     ):
-        notebook = notebook_path(run.notebook)
-        declared = NotebookFile(notebook).parameters
+        declared = notebook.parameters
         common = {"preset": spec.preset, "seed": seed, **arm_params}
         offered = {key: value for key, value in common.items() if value is not None}
         known = {key: value for key, value in offered.items() if key in declared}
         for params in _crossed(run.params):
-            plan = _planned(planner, path, notebook, {**known, **params})
+            plan = _planned(planner, path, notebook.path, {**known, **params})
             own = {key: arm_params[key] for key in known.keys() & arm_params.keys() - params.keys()}
             label = arm if any(_keeps(plan.params[key], own[key]) for key in own) else plan.arm
             tasks.setdefault(plan.folder, Task(len(tasks), plan, label))
@@ -217,11 +217,8 @@ def _arms(spec: SweepSpec) -> Mapping[str, Mapping[str, Any]]:
     return spec.arms
 
 
-def _refuse_unknown_parameters(path: Path, spec: SweepSpec) -> None:
+def _refuse_unknown_parameters(path: Path, spec: SweepSpec, declared: set[str]) -> None:
     """A parameter of an arm must be one of a notebook's, and a list must hold something."""
-    declared = {
-        name for run in spec.runs for name in NotebookFile(notebook_path(run.notebook)).parameters
-    }
     for arm, params in _arms(spec).items():
         if isinstance(spec.arms, dict) and (unknown := sorted(params.keys() - declared)):
             raise SweepError(

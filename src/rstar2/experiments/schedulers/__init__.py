@@ -5,9 +5,16 @@ when the run is done, with 143 when it was stopped after a checkpoint and goes o
 again, with 2 on an error of the user.
 """
 
-from rstar2.experiments.schedulers.array import Array, SchedulerError
+from rstar2.experiments.schedulers.array import CHECKPOINT_SECONDS, Array, SchedulerError
 from rstar2.experiments.schedulers.kubernetes import kubernetes_manifest
 from rstar2.experiments.schedulers.ray import ray_script
 from rstar2.experiments.schedulers.slurm import slurm_script
 
-__all__ = ["Array", "SchedulerError", "kubernetes_manifest", "ray_script", "slurm_script"]
+__all__ = [
+    "CHECKPOINT_SECONDS",
+    "Array",
+    "SchedulerError",
+    "kubernetes_manifest",
+    "ray_script",
+    "slurm_script",
+]

@@ -8,14 +8,8 @@ from pathlib import PurePath
 from rstar2.errors import UserError
 from rstar2.experiments.resources import ResourcesSpec
 
-STOPPED = 143
-"""Exit code of a task that was stopped after a checkpoint: it goes on when it is run again."""
-
-USER_ERROR = 2
-"""Exit code of a task that fails in the same way each time."""
-
 CHECKPOINT_SECONDS = 300
-"""What a task that is told to stop gets for its checkpoint."""
+"""The least that a task that is told to stop gets for its checkpoint."""
 
 _LONGEST_STEM = 36
 """With wave and index, a name must fit the 63 characters of a DNS label."""
@@ -35,6 +29,8 @@ class Array:
             may be empty.
         resources: What each task takes.
         at_once: Tasks that run at the same time.
+        checkpoint_seconds: What a task that is told to stop gets until it is ended; a run makes
+            its checkpoint when its step is over.
 
     Raises:
         SchedulerError: If the name of the sweep's file is not UTF-8.
@@ -45,6 +41,7 @@ class Array:
     waves: tuple[tuple[int, ...], ...]
     resources: ResourcesSpec
     at_once: int
+    checkpoint_seconds: int = CHECKPOINT_SECONDS
 
     def __post_init__(self) -> None:
         if self.at_once < 1:

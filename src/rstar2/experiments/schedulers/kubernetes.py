@@ -4,13 +4,8 @@ from typing import Any
 
 import yaml
 
-from rstar2.experiments.schedulers.array import (
-    CHECKPOINT_SECONDS,
-    STOPPED,
-    USER_ERROR,
-    Array,
-    SchedulerError,
-)
+from rstar2.experiments.schedulers.array import Array, SchedulerError
+from rstar2.experiments.worker import STOPPED, USER_ERROR
 
 _CLAIM = "rstar2"
 _WORKSPACE = "/workspace"
@@ -115,7 +110,7 @@ def _pod(array: Array, wave: tuple[int, ...], image: str) -> dict[str, Any]:
     }
     return {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": CHECKPOINT_SECONDS,
+        "terminationGracePeriodSeconds": array.checkpoint_seconds,
         # The first process of the pod, not the command, collects what killed sandboxes leave.
         "shareProcessNamespace": True,
         "containers": [

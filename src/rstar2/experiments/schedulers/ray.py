@@ -3,7 +3,7 @@
 import json
 
 from rstar2.experiments.resources import ResourcesSpec
-from rstar2.experiments.schedulers.array import CHECKPOINT_SECONDS, Array
+from rstar2.experiments.schedulers.array import Array
 
 _LOGS = "runs/ray"
 
@@ -73,7 +73,7 @@ def ray_script(array: Array) -> str:
     """
     body = _BODY.format(
         at_once=array.at_once,
-        environment=f"'{json.dumps(_environment())}'",
+        environment=f"'{json.dumps(_environment(array))}'",
         logs=_LOGS,
         name=array.name,
         reserve=_reserve(array.resources),
@@ -83,8 +83,8 @@ def ray_script(array: Array) -> str:
     return "\n".join([_USE + _note(array.resources), body])
 
 
-def _environment() -> dict[str, dict[str, str]]:
-    return {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(CHECKPOINT_SECONDS)}}
+def _environment(array: Array) -> dict[str, dict[str, str]]:
+    return {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(array.checkpoint_seconds)}}
 
 
 def _reserve(resources: ResourcesSpec) -> str:

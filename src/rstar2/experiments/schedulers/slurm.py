@@ -3,7 +3,8 @@
 import math
 
 from rstar2.experiments.resources import ResourcesSpec
-from rstar2.experiments.schedulers.array import CHECKPOINT_SECONDS, STOPPED, Array
+from rstar2.experiments.schedulers.array import Array
+from rstar2.experiments.worker import STOPPED
 
 LARGEST_INDEX = 1000
 """The largest index of an array where ``MaxArraySize`` has its default."""
@@ -82,7 +83,7 @@ def _options(array: Array) -> list[str]:
     resources = array.resources
     minutes = math.ceil(resources.hours * 60)
     days, left = divmod(minutes, 24 * 60)
-    notice = min(CHECKPOINT_SECONDS, minutes * 60 // 5)
+    notice = min(array.checkpoint_seconds, minutes * 60 // 5)
     options = [
         f"job-name={array.name}",
         f"nodes={resources.nodes}",
