@@ -105,7 +105,14 @@ print({text[text.index(mark):][:31] for text in texts if mark in text} - {mark})
 """Prints every text with the mark that it can reach; its own input is one of them."""
 
 
-@pytest.fixture(scope="module", params=RUNGS)
+DAILY, *OTHERS = RUNGS
+"""All tables on a rung take a third of a minute; `make check` tries one rung, `make test` all."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[DAILY, *(pytest.param(rung, marks=pytest.mark.thorough) for rung in OTHERS)],
+)
 def aftermath(request: pytest.FixtureRequest) -> Aftermath:
     try:
         with own_temporary_directory() as place:
