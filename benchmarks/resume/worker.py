@@ -14,7 +14,7 @@ from rstar2.experiments.planner import Planner
 from rstar2.experiments.plans import SFT_ARM
 from rstar2.experiments.worker import make
 from rstar2.problems import Split, WorkedProblem, draw_mixed
-from rstar2.training import curriculum, laptop_data
+from rstar2.training import family_world
 
 ANSWERS = frozenset({0, 4, 12, 18})
 _PLACES = 1000
@@ -27,12 +27,12 @@ def draw_guessable(split: Split, seed: int, index: int, share: float) -> WorkedP
     drawn = (draw_mixed(split, seed, place, share) for place in places)
     posed = next(worked.problem for worked in drawn if worked.problem.answer in ANSWERS)
     programs = (f"print({posed.answer})", f"n={posed.answer}\nfor i in [n]:\n  print(i)")
-    return WorkedProblem(posed, "guess", programs, programs)
+    return WorkedProblem(posed, "guess", programs, programs, (f"{posed.answer}.",))
 
 
 def work(preset: str, seed: int, arms: list[str]) -> None:
     """Makes runs, or goes on with them: ``sft``, or an arm after it."""
-    laptop_data.draw_mixed = curriculum.draw_mixed = draw_guessable
+    family_world.draw_mixed = draw_guessable
     for arm in arms:
         planner = Planner()
         if arm == SFT_ARM:

@@ -26,7 +26,8 @@ from rstar2.protocol import StopReason, Trajectory
 from rstar2.rollout import SamplingParams, TorchEngine
 from rstar2.rollout.groups import Rollout
 from rstar2.training.checkpoint import load_policy
-from rstar2.training.grpo import Group, update
+from rstar2.training.grpo import update
+from rstar2.training.selection import Group
 
 NO_END = -1
 """An id that no token has: every row gets all its tokens."""

@@ -28,8 +28,8 @@ from rstar2.training.checkpoint import load_policy
 from rstar2.training.collect import Batch, collect
 from rstar2.training.curriculum import RLRun
 from rstar2.training.grpo import update
-from rstar2.training.laptop_data import RL_STREAM, stream_seed
 from rstar2.training.spec import Arm, RLSpec
+from rstar2.training.world import RL_STREAM, stream_seed
 
 SEED = 11
 PLACES = 1000
@@ -52,7 +52,7 @@ class Step:
         preset = load_torch_preset(PRESET)
         stage = preset.stages[0]
         self.policy = load_policy(Path(task["policy"]), preset.texts)
-        run = RLRun(Arm.GRPO_ROC, preset.rl, preset.stages, preset.limits, SEED)
+        run = RLRun(Arm.GRPO_ROC, preset.rl, preset.world, preset.limits, SEED)
         self.limits = run.rollout_limits(stage)
         self._share: float = stage.composition_share
         self._settings: RLSpec = preset.rl

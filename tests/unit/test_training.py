@@ -47,7 +47,7 @@ from rstar2.rollout import (
     run_rollout,
 )
 from rstar2.sandbox import Sandbox, SandboxUnavailable
-from rstar2.training import curriculum
+from rstar2.training import family_world
 from rstar2.training.checkpoint import (
     CheckpointError,
     Policy,
@@ -58,30 +58,29 @@ from rstar2.training.checkpoint import (
 )
 from rstar2.training.collect import Batch, RolloutsLostError, collect
 from rstar2.training.curriculum import RLRun, train_rl
+from rstar2.training.demonstrations import demonstrate, write_document
 from rstar2.training.evaluate import evaluate
+from rstar2.training.examples import Example
+from rstar2.training.family_world import FamilyWorld, family_sets, laptop_tokenizer
 from rstar2.training.grpo import (
-    Group,
     NonFiniteGradientError,
     UpdateRow,
     update,
     update_rows,
 )
-from rstar2.training.laptop_data import LaptopData, laptop_tokenizer
 from rstar2.training.metrics import rollout_metrics, step_metrics, update_metrics
 from rstar2.training.mining import Mined, mine_hard_problems
 from rstar2.training.model import new_model
 from rstar2.training.packed import TokenSequence, next_token_loss, token_log_probs
+from rstar2.training.selection import Group
 from rstar2.training.slips import slipped_call
-from rstar2.training.spec import Arm, FamilyStageSpec, RLSpec
+from rstar2.training.spec import Arm, Demonstrations, FamilyStageSpec, RLSpec
 from rstar2.training.supervised import _batches, train_supervised
 from rstar2.training.traces import (
     Demonstration,
     Document,
-    Example,
-    demonstrate,
     encode_demonstration,
     encode_document,
-    write_document,
 )
 
 PRESET = load_torch_preset("test")
@@ -122,6 +121,11 @@ def stage(steps: int, data: str = "all") -> FamilyStageSpec:
     )
 
 
+def world(stages: Sequence[FamilyStageSpec]) -> FamilyWorld:
+    """The families, in other stages."""
+    return dataclasses.replace(PRESET.world, stages=tuple(stages))
+
+
 def draw_guessable(split: Split, seed: int, index: int, share: float) -> WorkedProblem:
     """The first problem from a place on whose answer the guesser knows."""
     places = range(1000 * index, 1000 * (index + 1))
@@ -145,9 +149,17 @@ def demonstrations() -> list[Demonstration]:
     async def write(index: int, sandbox: Sandbox) -> Demonstration:
         posed = problem(1000 + index)
         programs = (f"print({posed.answer})", f"n={posed.answer}\nfor i in [n]:\n  print(i)")
-        worked = WorkedProblem(posed, "guess", programs, programs)
+        worked = WorkedProblem(posed, "guess", programs, programs, (f"{posed.answer}.",))
         rng = random.Random(index)
-        return await demonstrate(worked, rng, NOISE, sandbox=sandbox, manifest=LAPTOP, timeout=1.0)
+        return await demonstrate(
+            worked,
+            rng,
+            NOISE,
+            Demonstrations.TOOL,
+            sandbox=sandbox,
+            manifest=LAPTOP,
+            timeout=1.0,
+        )
 
     async def write_all() -> list[Demonstration]:
         async with Sandbox() as sandbox:
@@ -159,7 +171,7 @@ def demonstrations() -> list[Demonstration]:
 @pytest.fixture(scope="module")
 def guesser(demonstrations: list[Demonstration], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the guesser's checkpoint."""
-    tokenizer = laptop_tokenizer(LaptopData((), tuple(demonstrations)), LAPTOP, 600)
+    tokenizer = laptop_tokenizer((), demonstrations, LAPTOP, 600)
     template = TokenTemplate(tokenizer, LAPTOP)
     model = new_model(PRESET.model, vocab_size=len(tokenizer), end_id=template.end_id, seed=0)
     examples = [encode_demonstration(one, template, 24) for one in demonstrations]
@@ -242,7 +254,7 @@ def train(
         RunFolder.create(path, {}, name="test", run_id="0", provenance=origin)
     folder = RunFolder.open(path)
     policy = load_policy(guesser, LAPTOP)
-    run = RLRun(arm, spec, tuple(stages), PRESET.limits, seed=0)
+    run = RLRun(arm, spec, world(stages), PRESET.limits, seed=0)
 
     def on_step(step: int, steps: int, metrics: dict[str, float]) -> None:
         if step == kill_after:
@@ -253,7 +265,7 @@ def train(
             return await train_rl(policy, run, folder, sandbox, on_step, on_mining=on_mining)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curriculum, "draw_mixed", draw_guessable)
+        patch.setattr(family_world, "draw_mixed", draw_guessable)
         trained = asyncio.run(go())
     folder.metrics.to_parquet(folder.metrics_parquet)
     return folder, trained
@@ -414,7 +426,7 @@ def _mine(policy: Policy, candidates: Sequence[Problem], name: str, limits: Roll
 
 
 def test_the_steps_of_a_run_belong_to_its_stages() -> None:
-    run = RLRun(Arm.GRPO, RL, (stage(2), stage(0), stage(3)), PRESET.limits, seed=0)
+    run = RLRun(Arm.GRPO, RL, world((stage(2), stage(0), stage(3))), PRESET.limits, seed=0)
     assert run.total_steps == 5
     assert [run.stage_of(step) for step in range(5)] == [(0, 0), (0, 0), (2, 2), (2, 2), (2, 2)]
     with pytest.raises(ValueError, match="step 5 lies beyond the 5 steps"):
@@ -445,11 +457,17 @@ def test_what_is_measured_in_the_update_says_so_in_its_name(policy: Policy, batc
     metrics = update_metrics(report)
     assert all(name.startswith(("kept/", "update/")) for name in metrics)
     assert metrics.keys().isdisjoint(step_metrics(batch.groups, batch.used))
-    paths = [rollout.trajectory for group in batch.used for rollout in group.kept]
-    nats = -sum(sum(path.log_probs) for path in paths)
-    tokens = sum(path.num_model_tokens for path in paths)
-    assert metrics["kept/entropy"] == pytest.approx(nats / tokens)
     assert metrics["update/optimizer_steps"] == RL.minibatches
+
+
+def test_entropy_is_that_of_the_sampled_tokens_of_every_rollout(batch: Batch) -> None:
+    metrics = step_metrics(batch.groups, batch.used)
+    everyone = [rollout for group in batch.groups for rollout in group.rollouts]
+    kept = [rollout for group in batch.used for rollout in group.kept]
+    for rollouts, name in ((everyone, "entropy"), (kept, "kept/entropy")):
+        nats = -sum(sum(one.trajectory.log_probs) for one in rollouts)
+        tokens = sum(one.trajectory.num_model_tokens for one in rollouts)
+        assert metrics[name] == pytest.approx(nats / tokens)
 
 
 def test_a_mean_over_nothing_is_nan() -> None:
@@ -666,7 +684,6 @@ def test_a_batch_without_a_group_changes_nothing(policy: Policy) -> None:
     report = update(policy.model, optimizer, [], RL, seed=(0, 0))
     assert report.optimizer_steps == 0
     assert math.isnan(report.loss)
-    assert math.isnan(report.entropy)
     assert torch.equal(weights(policy.model), before)
 
 
@@ -680,9 +697,9 @@ def test_an_evaluation_has_a_row_for_each_problem_of_each_set(policy: Policy) ->
         async with Sandbox() as sandbox:
             result = await evaluate(
                 policy,
-                PRESET.evaluation["book"],
+                2,
                 LIMITS,
-                split=Split.HELD_OUT,
+                family_sets(Split.HELD_OUT, 5, 2),
                 seed=5,
                 sandbox=sandbox,
                 on_problems=lambda done, total: told.append((done, total)),
@@ -702,9 +719,9 @@ def test_an_evaluation_without_a_sandbox_stops(policy: Policy) -> None:
     greedy = dataclasses.replace(LIMITS, temperature=0.0)
     run = evaluate(
         policy,
-        PRESET.evaluation["book"],
+        2,
         greedy,
-        split=Split.DEV,
+        family_sets(Split.DEV, 0, 2),
         seed=0,
         sandbox=LostSandbox(),
         on_problems=lambda *_: None,
@@ -737,7 +754,15 @@ async def real_demonstration(index: int, sandbox: Sandbox) -> Demonstration:
     worked = draw_mixed(Split.TRAIN, 9, index, 0.3)
     noise = PRESET.noise.model_copy(update={"verify": 0.5, "repeat_answer": 0.3})
     rng = random.Random(index)
-    return await demonstrate(worked, rng, noise, sandbox=sandbox, manifest=LAPTOP, timeout=1.0)
+    return await demonstrate(
+        worked,
+        rng,
+        noise,
+        Demonstrations.TOOL,
+        sandbox=sandbox,
+        manifest=LAPTOP,
+        timeout=1.0,
+    )
 
 
 def test_a_demonstration_has_the_ids_of_the_agent_loop_and_of_the_chat_template(
@@ -836,6 +861,7 @@ def test_without_noise_a_demonstration_is_one_right_call_and_its_answer() -> Non
                     worked,
                     random.Random(index),
                     quiet,
+                    Demonstrations.TOOL,
                     sandbox=sandbox,
                     manifest=LAPTOP,
                     timeout=1.0,
@@ -851,7 +877,7 @@ def test_a_document_teaches_a_plan_and_a_right_program_but_not_the_question(
     policy: Policy,
 ) -> None:
     worked = draw_mixed(Split.TRAIN, 1, 0, 0.0)
-    document = write_document(worked, random.Random(0))
+    document = write_document(worked, random.Random(0), Demonstrations.TOOL)
     plan, program = document.solution.split("\n", 1)
     assert plan == worked.plan
     assert json.loads(program)["code"] in worked.right

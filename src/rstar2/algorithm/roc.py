@@ -83,6 +83,18 @@ def penalty(trajectory: Trajectory) -> Penalty:
     )
 
 
+class Draw(StrEnum):
+    """How the rollouts of a group are drawn; the paper's way, and two that it is held against."""
+
+    WEIGHTED = "weighted"
+    """Positives by their weights, negatives uniformly (paper, section 2.2.3)."""
+    WEIGHTED_BOTH_SIGNS = "weighted_both_signs"
+    """Negatives by their weights too: what the paper warns of."""
+    CLEANEST_FIRST = "cleanest_first"
+    """The positives of least penalty, no chance in it, and the first negatives: the public
+    release's way."""
+
+
 class DropReason(StrEnum):
     """Why a group gives nothing to the update."""
 
@@ -176,6 +188,7 @@ def resample_on_correct(
     keep: int,
     epsilon: float,
     seed: tuple[int, ...],
+    draw: Draw = Draw.WEIGHTED,
 ) -> Selection:
     """Choose ``keep`` of the rollouts of one problem (paper, section 2.2.3).
 
@@ -191,6 +204,7 @@ def resample_on_correct(
         keep: Rollouts to keep, G.
         epsilon: Added to ``p_total``; the smaller, the stronger the preference.
         seed: Non-negative integers, always equally many: ``(seed, step, problem)``.
+        draw: The way of drawing.
 
     Returns:
         ``keep`` ids, or the reason why the group is dropped.
@@ -200,6 +214,8 @@ def resample_on_correct(
             neither 0 nor 1, there are more rollouts than ``group_size``, or ``keep``
             or ``epsilon`` is out of range.
     """
+    if any(reward not in (0, 1) for reward in rewards):
+        raise ValueError(f"rewards {list(rewards)}: each must be 0 or 1 (paper, Eq. 3)")
     dropped = _drop_reason(sample_ids, rewards, group_size)
     if len(penalties) != len(sample_ids):
         raise ValueError(f"{len(sample_ids)} sample ids, {len(penalties)} penalties")
@@ -208,12 +224,16 @@ def resample_on_correct(
         return Selection((), dropped)
     order = np.argsort(sample_ids)
     ids, right, weights = (np.asarray(a)[order] for a in (sample_ids, rewards, weights))
-    clocks = np.random.default_rng(seed).exponential(size=group_size)
+    if draw is Draw.CLEANEST_FIRST:
+        clocks = np.ones(group_size)
+    else:
+        clocks = np.random.default_rng(seed).exponential(size=group_size)
     positives, negatives = np.flatnonzero(right == 1), np.flatnonzero(right == 0)
     num_positive, num_negative = quota(len(positives), len(negatives), keep)
     kept_positives = positives[race(clocks[positives], weights[positives], num_positive)]
-    uniform = np.ones(len(negatives))
-    kept_negatives = negatives[race(clocks[negatives], uniform, num_negative)]
+    both = draw is Draw.WEIGHTED_BOTH_SIGNS
+    preferred = weights[negatives] if both else np.ones(len(negatives))
+    kept_negatives = negatives[race(clocks[negatives], preferred, num_negative)]
     kept = np.concatenate([kept_positives, kept_negatives])
     return Selection(tuple(sorted(ids[kept].tolist())), None)
 
@@ -225,12 +245,12 @@ def select_all(
 
     Args:
         sample_ids: Distinct ids of the finished rollouts of the group.
-        rewards: 0 or 1 for each.
+        rewards: One finite number each.
         group_size: Rollouts that were asked for, G.
 
     Raises:
         ValueError: If the inputs differ in length, an id comes twice, a reward is
-            neither 0 nor 1, or there are more rollouts than ``group_size``.
+            not finite, or there are more rollouts than ``group_size``.
     """
     dropped = _drop_reason(sample_ids, rewards, group_size)
     return Selection(() if dropped else tuple(sorted(sample_ids)), dropped)
@@ -279,8 +299,8 @@ def _drop_reason(
         raise ValueError(f"{len(sample_ids)} sample ids, {len(rewards)} rewards")
     if len(set(sample_ids)) != len(sample_ids):
         raise ValueError(f"sample ids {list(sample_ids)}: one comes twice")
-    if any(reward not in (0, 1) for reward in rewards):
-        raise ValueError(f"rewards {list(rewards)}: each must be 0 or 1 (paper, Eq. 3)")
+    if not np.isfinite(rewards).all():
+        raise ValueError(f"rewards {list(rewards)}: each must be a finite number")
     if group_size < 1 or len(sample_ids) > group_size:
         raise ValueError(f"{len(sample_ids)} rollouts in a group of size {group_size}")
     if len(sample_ids) < group_size:

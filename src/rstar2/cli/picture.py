@@ -20,9 +20,11 @@ _WINDOW = 5
 def draw_laptop_run(records: "Sequence[Record]", path: Path) -> None:
     """Draw tool errors in correct trajectories and accuracy against the RL step, both arms.
 
-    A line under the picture says which runs it shows.
+    The arms are ``grpo`` and ``grpo-roc``; one without records is left out. A line under the
+    picture says which runs it shows.
 
     Raises:
+        NoRecordsError: There are records of neither arm.
         RecordError: The picture cannot be written.
     """
     import matplotlib.pyplot as plt
@@ -31,15 +33,20 @@ def draw_laptop_run(records: "Sequence[Record]", path: Path) -> None:
     from rstar2.book import style
     from rstar2.book.provenance import provenance_summary
     from rstar2.experiments.curves import curve
-    from rstar2.experiments.report import of_arm
-    from rstar2.training.spec import Arm
+    from rstar2.experiments.plans import BOOK_ARMS, NATURAL_SWEEP
+    from rstar2.experiments.report import NoRecordsError, of_arm
 
+    arms = {arm: runs for arm in BOOK_ARMS if (runs := of_arm(records, arm))}
+    if not arms:
+        raise NoRecordsError(
+            f"{NATURAL_SWEEP} has no record of {' or '.join(BOOK_ARMS)} to draw: `make results` "
+            "makes them"
+        )
     style.use()
     panels = {
         "tool_error_in_correct": "tool errors in correct trajectories",
         "accuracy": "accuracy",
     }
-    arms = {arm: runs for arm in Arm if (runs := of_arm(records, arm))}
     fig, axes = plt.subplots(1, 2, figsize=(9.0, 3.4))
     fig.set_layout_engine(ConstrainedLayoutEngine(rect=(0.0, 0.06, 1.0, 0.94)))
     for axis, (metric, title) in zip(axes, panels.items(), strict=True):

@@ -54,8 +54,8 @@ def rollout_limits(
 
 def _committed_checkpoint() -> Path:
     from rstar2.experiments.checkout import project_root
-    from rstar2.experiments.plans import BOOK_SEED
+    from rstar2.experiments.plans import BOOK_SEED, NATURAL_SWEEP
     from rstar2.training.spec import Arm
 
-    record = f"laptop-seed{BOOK_SEED}-{Arm.GRPO_ROC}"
-    return project_root() / "results" / "laptop" / record / "checkpoint"
+    record = f"{Arm.GRPO_ROC}-seed{BOOK_SEED}"
+    return project_root() / "results" / NATURAL_SWEEP / record / "checkpoint"

@@ -1,8 +1,9 @@
-"""The laptop experiment: one SFT policy a seed, and RL arms from the same weights.
+"""What this machine trains: one SFT policy a seed, and RL arms from the same weights.
 
 ``train_sft``, ``train_arm``, ``mine`` and ``evaluate_policy`` are the work of the run
 notebooks; each fills a run folder: ``run.json``, ``params.json``, ``metrics.parquet``,
-``timing.jsonl``, ``evaluation.parquet``, ``examples.jsonl`` (rollouts of the evaluation),
+``timing.jsonl``, ``evaluation.parquet`` (a row a problem), ``rollouts.parquet`` (a row a
+rollout), ``examples.jsonl`` (rollouts of the evaluation as they were),
 ``grades.parquet`` (what the grader said), ``checkpoints/final`` and, for an arm,
 ``trajectories.jsonl`` (rollouts of the training).
 
@@ -20,10 +21,9 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from rstar2.experiments.plans import NOT_EVALUATED, Kind, Plan
+from rstar2.experiments.plans import NOT_EVALUATED, SFT_ARM, Kind, Plan
 from rstar2.experiments.presets import TorchPreset
 from rstar2.experiments.progress import ProgressFile, sandbox_figures
-from rstar2.problems import Split
 from rstar2.protocol import TokenTemplate
 from rstar2.records import RunFolder, RunState, Session, atomic_write
 from rstar2.records.grades import Grade, read_grades, write_grades
@@ -32,18 +32,11 @@ from rstar2.sandbox import Sandbox
 from rstar2.training.checkpoint import Policy, find_final, find_step, load_policy, save_step
 from rstar2.training.curriculum import RLRun, mine_stage, train_rl
 from rstar2.training.evaluate import Evaluation, evaluate, evaluation_limits
-from rstar2.training.laptop_data import (
-    laptop_tokenizer,
-    load_examples,
-    make_laptop_data,
-    save_examples,
-)
+from rstar2.training.examples import load_examples, save_examples
 from rstar2.training.mining import mined_file, mined_grades
 from rstar2.training.model import new_model
 from rstar2.training.spec import Arm, EvaluationSpec
 from rstar2.training.supervised import SupervisedPhase, train_phases
-from rstar2.training.tokenizer import END_OF_TEXT
-from rstar2.training.traces import encode_demonstration, encode_document
 
 HELD_OUT_SEED = 20_000
 """Seed of the held-out problems and their sampling; the same for every run and arm."""
@@ -51,7 +44,6 @@ HELD_OUT_SEED = 20_000
 _EXAMPLES = "examples.safetensors"
 """What the supervised phases learn from, encoded; kept until they are over."""
 
-_SFT_SHARES = {"data": 1.0, "pretrain": 6.0, "sft": 5.0}
 _ARM_SHARES = {"RL": 8.0}
 _EVALUATION_SHARE = {"evaluation": 1.0}
 
@@ -86,8 +78,15 @@ class Job:
         """The RL run that it is, or belongs to."""
         params, preset = self.plan.params, self.preset
         return RLRun(
-            Arm(params["arm"]), preset.rl, preset.stages, preset.limits, self.seed, params["stage"]
+            Arm(params["arm"]), preset.rl, preset.world, preset.limits, self.seed, params["stage"]
         )
+
+    @property
+    def last_stage(self) -> int | None:
+        """The last stage, from 0, that its policy is trained in; None before RL."""
+        if self.plan.arm in ("", SFT_ARM):
+            return None
+        return (self.plan.params["stage"] or len(self.preset.stages)) - 1
 
     def progress(self, shares: dict[str, float]) -> ProgressFile:
         """Where its progress goes; an evaluation, if it has one, comes last."""
@@ -129,7 +128,7 @@ async def train_sft(job: Job) -> None:
     when the run ended before they stood.
     """
     session = job.session()
-    progress = job.progress(_SFT_SHARES)
+    progress = job.progress({"data": 1.0, **dict.fromkeys(job.preset.world.phases, 5.0)})
     async with Sandbox() as sandbox:
         session.lap("start")
         final = find_final(job.folder.checkpoints)
@@ -206,7 +205,7 @@ async def mine(job: Job) -> None:
     job.folder.metrics.append(
         {
             "step": run.first_step,
-            "candidates": run.stages[run.stage - 1].mine_problems,
+            "candidates": run.world.candidates(run.stage - 1),
             "hard": len(mined.problems),
         }
     )
@@ -243,37 +242,20 @@ def _start_of(job: Job) -> Path:
 async def _prepare(job: Job, sandbox: Sandbox) -> None:
     """Writes the encoded examples and the checkpoint of step 0: fresh weights, tokenizer."""
     preset = job.preset
-    data = await make_laptop_data(
-        preset.pretrain,
-        preset.sft,
-        preset.noise,
-        preset.limits,
-        seed=job.seed,
-        sandbox=sandbox,
-        manifest=preset.texts,
-    )
-    tokenizer = laptop_tokenizer(data, preset.texts, preset.model.vocab_size)
-    template = TokenTemplate(tokenizer, preset.texts)
+    lessons = await preset.world.lessons(job.seed, sandbox)
+    template = TokenTemplate(lessons.tokenizer, preset.texts)
     model = new_model(
-        preset.model, vocab_size=len(tokenizer), end_id=template.end_id, seed=job.seed
+        preset.model, vocab_size=len(lessons.tokenizer), end_id=template.end_id, seed=job.seed
     )
-    end_of_text = tokenizer.get_vocab()[END_OF_TEXT]
-    examples = {
-        "pretrain": [encode_document(text, template, end_of_text) for text in data.documents],
-        "sft": [
-            encode_demonstration(one, template, preset.limits.max_tool_tokens)
-            for one in data.demonstrations
-        ],
-    }
-    save_examples(job.folder.path / _EXAMPLES, examples)
-    save_step(Policy(model, tokenizer, template), job.folder.checkpoints, 0)
+    save_examples(job.folder.path / _EXAMPLES, lessons.examples)
+    save_step(Policy(model, lessons.tokenizer, template), job.folder.checkpoints, 0)
 
 
 def _teach(job: Job, session: Session, progress: ProgressFile) -> Policy:
     file = job.folder.path / _EXAMPLES
-    specs = {"pretrain": job.preset.pretrain, "sft": job.preset.sft}
+    phases = job.preset.world.phases
     return train_phases(
-        [SupervisedPhase(name, load_examples(file, name), spec) for name, spec in specs.items()],
+        [SupervisedPhase(name, load_examples(file, name), spec) for name, spec in phases.items()],
         job.folder,
         job.preset.texts,
         seed=job.seed,
@@ -298,9 +280,9 @@ async def _evaluate(
     progress.report("evaluation", 0, 1)
     evaluation = await evaluate(
         policy,
-        spec,
+        spec.samples,
         evaluation_limits(spec, job.preset.limits, job.preset.rl.temperature),
-        split=Split.HELD_OUT,
+        job.preset.world.held_out(HELD_OUT_SEED, spec.problems, job.last_stage),
         seed=HELD_OUT_SEED,
         sandbox=sandbox,
         on_problems=log,
@@ -311,10 +293,10 @@ async def _evaluate(
 
 
 def _write_evaluation(folder: RunFolder, evaluation: Evaluation) -> None:
-    table = pd.DataFrame([score.as_row() for score in evaluation.scores])
-    buffer = io.BytesIO()
-    table.to_parquet(buffer, index=False)
-    atomic_write(folder.path / "evaluation.parquet", buffer.getvalue())
+    for name, rows in (("evaluation", evaluation.scores), ("rollouts", evaluation.rollouts)):
+        buffer = io.BytesIO()
+        pd.DataFrame([row.as_row() for row in rows]).to_parquet(buffer, index=False)
+        atomic_write(folder.path / f"{name}.parquet", buffer.getvalue())
     lines = [json.dumps(rollout_to_json(rollout)) + "\n" for rollout in evaluation.examples]
     atomic_write(folder.path / "examples.jsonl", "".join(lines).encode())
 

@@ -10,12 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import rstar2
 from rstar2.experiments.checkout import project_root
 from rstar2.experiments.notebook_files import NotebookError, NotebookFile
-from rstar2.experiments.plans import NOT_EVALUATED, NOTEBOOKS, SFT_ARM, Kind, Plan
-from rstar2.experiments.presets import Preset, PresetError, load_preset
+from rstar2.experiments.plans import BOOK_ARMS, NOT_EVALUATED, NOTEBOOKS, SFT_ARM, Kind, Plan
+from rstar2.experiments.presets import (
+    FamilyPreset,
+    LaboratoryPreset,
+    Preset,
+    PresetError,
+    load_preset,
+)
 from rstar2.experiments.secret_forms import refuse_secret_parameters
 from rstar2.records import (
     RecordError,
@@ -29,7 +37,26 @@ from rstar2.training.spec import Arm
 _EXPERIMENT = Path(__file__).with_name("laptop.py")
 """The order of the phases and the held-out problems: a source that decides numbers too."""
 
-_SFT_SECTIONS = ("manifest", "model", "pretrain", "sft", "noise", "limits")
+_PACKAGE = Path(rstar2.__file__).parent
+
+_OTHER_WORLDS: Mapping[type[Preset], tuple[str, ...]] = MappingProxyType(
+    {
+        FamilyPreset: ("training/laboratory_world.py", "problems/ambiguous.py"),
+        LaboratoryPreset: ("training/family_world.py", "problems/laptop.py"),
+    }
+)
+"""Modules that decide nothing of a run on a preset of this class: those of the other world."""
+
+_SFT_SECTIONS = (
+    "manifest",
+    "model",
+    "pretrain",
+    "sft",
+    "demonstrations",
+    "noise",
+    "habit",
+    "limits",
+)
 """What an SFT run takes from its preset."""
 
 _RL_SECTIONS = (*_SFT_SECTIONS, "stages", "rl", "data", "engine")
@@ -44,7 +71,7 @@ class Planner:
     """
 
     out: str = "runs"
-    _fingerprints: dict[Path, str] = field(default_factory=dict)
+    _fingerprints: dict[Path | type, str] = field(default_factory=dict)
     _presets: dict[str, Preset] = field(default_factory=dict)
     _notebooks: dict[Path, NotebookFile] = field(default_factory=dict)
 
@@ -249,8 +276,7 @@ class Planner:
         sections: Sequence[str],
         needs: Plan | None,
     ) -> Plan:
-        if _EXPERIMENT not in self._fingerprints:
-            self._fingerprints[_EXPERIMENT] = fingerprint(deciding_sources(_EXPERIMENT))
+        sources = self._sources(settings)
         seed = params["seed"]
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise PresetError(f"seed is {seed!r}: give a number from 0")
@@ -270,13 +296,22 @@ class Planner:
             "content": known,
             "size": [size, content["rl"]["temperature"]] if sized else None,
             "needs": needs.run_id if needs else None,
-            "sources": self._fingerprints[_EXPERIMENT],
+            "sources": sources,
         }
         identity = run_id(self.read(path).code, decided, [])
         name = f"{settings.name}-seed{seed}-{what}"
         folder = self._folder(name, identity)
         final = {**params, "changes": own}
         return Plan(kind, name, path, final, identity, folder, settings, needs)
+
+    def _sources(self, settings: Preset) -> str:
+        """Fingerprint of what decides the numbers of a run on a preset."""
+        without = _OTHER_WORLDS.get(type(settings), ())
+        key = type(settings)
+        if key not in self._fingerprints:
+            others = [_PACKAGE / name for name in without]
+            self._fingerprints[key] = fingerprint(deciding_sources(_EXPERIMENT, others))
+        return self._fingerprints[key]
 
     def _folder(self, name: str, identity: str) -> Path:
         return self.root / Path(self.out).expanduser() / f"{name}-{identity}"
@@ -298,11 +333,11 @@ def _touches(name: str, sections: Sequence[str], stage: int) -> bool:
 
 
 def plan_experiment(preset: str, seeds: Sequence[int], evaluation: str) -> list[Plan]:
-    """Plans the SFT run and both arms of every seed, each after what it needs."""
+    """Plans the SFT run and the book's arms of every seed, each after what it needs."""
     planner, plans = Planner(), list[Plan]()
     for seed in seeds:
         plans.append(planner.sft(preset, seed, evaluation))
-        plans += [planner.rl(preset, seed, evaluation, arm) for arm in Arm]
+        plans += [planner.rl(preset, seed, evaluation, arm) for arm in BOOK_ARMS]
     return plans
 
 

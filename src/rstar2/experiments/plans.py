@@ -9,6 +9,7 @@ from rstar2.experiments.checkout import project_root
 from rstar2.experiments.notebook_files import NotebookFile
 from rstar2.experiments.presets import Preset
 from rstar2.records import RecordError, RunFolder, RunState
+from rstar2.training.spec import Arm
 
 SFT_ARM = "sft"
 """What ``run.json`` calls the run that the RL arms start from."""
@@ -16,11 +17,20 @@ SFT_ARM = "sft"
 NOT_EVALUATED = "none"
 """The size of the evaluation of a run that another evaluates."""
 
-RECORD_SEEDS = (11, 12, 13)
-"""Seeds of the committed laptop records; settings were searched on other seeds."""
+RESULTS_SIZE = "results"
+"""The size of the evaluation that records are reported on."""
 
-BOOK_SEED = RECORD_SEEDS[0]
-"""Seed of the run that ``make book`` makes."""
+RECORD_SWEEPS = "laptop-*"
+"""The sweeps whose runs are committed: ``sweeps/laptop-*.yaml`` and ``results/laptop-*/``."""
+
+NATURAL_SWEEP = "laptop-natural"
+"""The record sweep of the families of the laptop, which the README draws."""
+
+BOOK_SEED = 21
+"""Seed of the run that ``make book`` makes: the first of the natural sweep."""
+
+BOOK_ARMS = (Arm.GRPO, Arm.GRPO_ROC)
+"""The arms that ``make book`` trains."""
 
 
 class Kind(StrEnum):

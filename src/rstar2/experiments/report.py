@@ -1,17 +1,18 @@
-"""Reads the records of the laptop experiment and says what they show.
+"""Reads the records of finished runs and says what they show.
 
-Means are over seeds, with Student t intervals; a single seed has no interval. Rates of
-one seed pool all rollouts of a set. The headline numbers are those of the trained
-families.
+A record lies in ``results/<sweep>/<name>/``. Rates of one seed pool all rollouts of a held-out
+set; means are over seeds, with Student t intervals; a single seed has no interval. A policy is
+evaluated by the run that made it or by a run of its own, and counts once either way.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from rstar2.algorithm.statistics import mean_interval
 from rstar2.errors import UserError
@@ -19,22 +20,32 @@ from rstar2.experiments.checkout import project_root
 from rstar2.experiments.finished_runs import pooled_rates
 from rstar2.experiments.laptop import HELD_OUT_SEED
 from rstar2.experiments.planner import plan_experiment
-from rstar2.experiments.plans import BOOK_SEED, SFT_ARM
+from rstar2.experiments.plans import BOOK_SEED, RECORD_SWEEPS, RESULTS_SIZE, SFT_ARM, Kind
 from rstar2.problems import ProblemSet, Split, guessing_baseline
 from rstar2.records import RunFolder
 from rstar2.training.spec import Arm
 
 HEADLINE = ProblemSet.FAMILIES
 
+MEASURES = ("accuracy", "tool_error_in_correct", "tokens", "tokens_in_correct")
+"""The rates that a report tells of."""
+
 Estimate = list[float | None]
 """Mean, low and high; None where there is none."""
+
+Rates = Mapping[str, Mapping[str, float]]
+"""The rates of each held-out set, by its name."""
 
 
 class NoRecordsError(UserError):
     """There is nothing to report on."""
 
 
-@dataclass(frozen=True)
+class BrokenRecordError(UserError):
+    """A file of a record cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One finished run.
 
@@ -48,8 +59,8 @@ class Record:
 
     @property
     def arm(self) -> str:
-        """``sft`` or the RL arm."""
-        return str(self.run["arm"])
+        """Its arm's name in the sweep, or ``sft``; the arm itself if no sweep named it."""
+        return str(self.run.get("sweep_arm", self.run["arm"]))
 
     @property
     def seed(self) -> int:
@@ -59,24 +70,46 @@ class Record:
     @property
     def metrics(self) -> pd.DataFrame:
         """One row a step."""
-        return pd.read_parquet(self.path / "metrics.parquet")
+        return self._table("metrics")
 
     @property
     def evaluation(self) -> pd.DataFrame:
         """One row a held-out problem."""
-        return pd.read_parquet(self.path / "evaluation.parquet")
+        return self._table("evaluation")
+
+    @property
+    def rollouts(self) -> pd.DataFrame:
+        """One row a rollout of the evaluation."""
+        return self._table("rollouts")
+
+    def _table(self, name: str) -> pd.DataFrame:
+        path = self.path / f"{name}.parquet"
+        try:
+            return pd.read_parquet(path)
+        except (OSError, pa.ArrowException) as error:
+            raise BrokenRecordError(
+                f"{path} cannot be read: {error}; `git restore` brings a committed one back"
+            ) from error
 
 
-def committed_records(name: str = "laptop") -> list[Record]:
-    """The records in ``results/<name>/``.
+def records_in(sweep: str) -> list[Record]:
+    """The records in ``results/<sweep>/``; empty if there are none."""
+    folder = project_root() / "results" / sweep
+    return [Record(path.parent, RunFolder.open(path.parent).read()) for path in _runs(folder)]
+
+
+def committed_records(sweep: str | None = None) -> list[Record]:
+    """The records of a sweep; of every record sweep if none is named.
 
     Raises:
         NoRecordsError: If there are none.
     """
-    folder = project_root() / "results" / name
-    found = [Record(path.parent, RunFolder.open(path.parent).read()) for path in _runs(folder)]
+    results = project_root() / "results"
+    names = [sweep] if sweep else sorted(path.name for path in results.glob(RECORD_SWEEPS))
+    found = [record for name in names for record in records_in(name)]
     if not found:
-        raise NoRecordsError(f"there are no records in {folder}: `make results` makes them")
+        where = results / (sweep or RECORD_SWEEPS)
+        raise NoRecordsError(f"there are no records in {where}: `make results` makes them")
     return found
 
 
@@ -89,66 +122,106 @@ def records_of_this_machine(preset: str = "laptop", seed: int = BOOK_SEED) -> li
 
 
 def of_arm(records: Iterable[Record], arm: str) -> list[Record]:
-    """The records of one arm, by seed."""
-    return sorted((r for r in records if r.arm == arm), key=lambda record: record.seed)
+    """The runs that trained an arm, by seed."""
+    kept = (r for r in records if r.arm == arm and r.run.get("kind") != Kind.EVALUATION)
+    return sorted(kept, key=lambda record: record.seed)
 
 
-def rates(record: Record, problem_set: ProblemSet) -> dict[str, float]:
-    """Pooled rates of one run on one set.
+def evaluated(records: Iterable[Record], arm: str, size: str = RESULTS_SIZE) -> list[Record]:
+    """The runs that evaluated an arm's policies in an evaluation of this size, by seed."""
+    kept = (r for r in records if r.arm == arm and r.run.get("evaluation") == size)
+    return sorted(kept, key=lambda record: record.seed)
 
-    Keys:
+
+def arm_names(records: Iterable[Record]) -> list[str]:
+    """The RL arms of records: those of ``Arm`` in its order, then the others by name."""
+    order = list(Arm)
+    names = {record.arm for record in records if record.run["arm"] != SFT_ARM}
+    return sorted(names, key=lambda name: (order.index(Arm(name)) if name in order else 99, name))
+
+
+def sft_names(records: Iterable[Record]) -> list[str]:
+    """The SFT policies of records, the shared one first."""
+    names = {record.arm for record in records if record.run["arm"] == SFT_ARM}
+    return sorted(names, key=lambda name: (name != SFT_ARM, name))
+
+
+def held_out(record: Record) -> dict[str, dict[str, float]]:
+    """The pooled rates of each set that a run was evaluated on, in its order.
+
+    Keys of a set:
         accuracy: Right rollouts over rollouts.
         tool_error_in_correct: Failed calls over calls, in right rollouts.
         tokens: Model tokens a rollout.
         tokens_in_correct: Model tokens a right rollout.
         truncated: Share ended by a limit.
     """
-    table = record.evaluation
-    part = table[table["problem_set"] == problem_set.value].sum(numeric_only=True)
-    return pooled_rates({str(name): float(value) for name, value in part.items()})
+    totals = record.evaluation.groupby("problem_set", sort=False).sum(numeric_only=True)
+    return {str(name): pooled_rates(dict(row)) for name, row in totals.iterrows()}
 
 
-def over_seeds(records: Sequence[Record], problem_set: ProblemSet, rate: str) -> Estimate:
+def rates(record: Record, problem_set: str) -> dict[str, float]:
+    """The rates of one run on one set, as ``held_out`` names them."""
+    return held_out(record)[problem_set]
+
+
+def over_seeds(records: Sequence[Record], problem_set: str, rate: str) -> Estimate:
     """Mean of a rate over seeds with its 95% interval."""
-    values = [rates(record, problem_set)[rate] for record in records]
+    return mean_rate([held_out(record) for record in records], problem_set, rate)
+
+
+def mean_rate(runs: Iterable[Rates], problem_set: str, rate: str) -> Estimate:
+    """Mean of a rate over the runs that have it, with its 95% interval."""
+    values = [run[problem_set][rate] for run in runs if problem_set in run]
     return _estimate([value for value in values if not math.isnan(value)])
 
 
-def laptop_report(records: Sequence[Record]) -> dict[str, Any]:
-    """All that ``rstar2 report laptop --json`` says; see its form in the README of results."""
-    base = of_arm(records, SFT_ARM)
-    guessing = {one: _guessing(one, records) for one in ProblemSet} if records else {}
+def arms_report(records: Sequence[Record], size: str = RESULTS_SIZE) -> dict[str, Any]:
+    """What the RL arms were before and after RL, on each set and, first, on the headline set."""
     arms: dict[str, Any] = {}
-    for arm in Arm:
-        runs = of_arm(records, arm)
+    for arm in arm_names(records):
+        runs = evaluated(records, arm, size)
         if not runs:
             continue
-        seeds = {run.seed for run in runs}
-        start = [run for run in base if run.seed in seeds]
-        arms[arm.value] = {
-            "seeds": len(runs),
-            **_before_and_after(start, runs, HEADLINE),
-            "by_set": {
-                problem_set.value: {
-                    **_before_and_after(start, runs, problem_set),
-                    "guessing": guessing[problem_set],
-                }
-                for problem_set in ProblemSet
-            },
-        }
+        before = [held_out(run) for run in _starts(records, runs, size)]
+        after = [held_out(run) for run in runs]
+        sets = {name: _before_and_after(before, after, name) for name in after[0]}
+        headline = HEADLINE if HEADLINE in sets else next(iter(sets))
+        arms[arm] = {"seeds": len(runs), **sets[headline], "by_set": sets}
+    return arms
+
+
+def laptop_report(records: Sequence[Record], size: str = RESULTS_SIZE) -> dict[str, Any]:
+    """The arms on the families of the laptop, with what guessing would reach on each set."""
+    arms = arms_report(records, size)
+    runs = [run for arm in arms for run in evaluated(records, arm, size)]
+    guessing = {one.value: _guessing(one, runs) for one in ProblemSet} if runs else {}
+    for numbers in arms.values():
+        for name, told in numbers["by_set"].items():
+            told["guessing"] = guessing[name]
     return {"arms": arms}
 
 
+def _starts(records: Sequence[Record], runs: Sequence[Record], size: str) -> list[Record]:
+    """The evaluations of the SFT policies that runs started from, each once."""
+    wanted = {run.run.get("sft_run") for run in runs} - {None}
+    found = {
+        record.run["sft_run"]: record
+        for record in records
+        if record.run["arm"] == SFT_ARM
+        and record.run.get("evaluation") == size
+        and record.run.get("sft_run") in wanted
+    }
+    return list(found.values())
+
+
 def _before_and_after(
-    start: Sequence[Record], runs: Sequence[Record], problem_set: ProblemSet
+    before: Sequence[Rates], after: Sequence[Rates], problem_set: str
 ) -> dict[str, Estimate]:
     return {
-        "sft_accuracy": over_seeds(start, problem_set, "accuracy"),
-        "final_accuracy": over_seeds(runs, problem_set, "accuracy"),
-        "sft_tool_error_in_correct": over_seeds(start, problem_set, "tool_error_in_correct"),
-        "final_tool_error_in_correct": over_seeds(runs, problem_set, "tool_error_in_correct"),
-        "sft_tokens": over_seeds(start, problem_set, "tokens"),
-        "final_tokens": over_seeds(runs, problem_set, "tokens"),
+        f"{when}_{rate}": mean_rate(runs, problem_set, rate)
+        for rate in MEASURES
+        for when, runs in (("sft", before), ("final", after))
     }
 
 

@@ -31,6 +31,9 @@ from rstar2.experiments.plans import Plan
 from rstar2.experiments.presets import PresetError
 from rstar2.training.spec import Spec
 
+_NO_SWEEPS = frozenset({"claims", "verdicts"})
+"""Files of ``sweeps/`` that say what was claimed of the runs and what came of it."""
+
 
 class SweepError(UserError):
     """A sweep is unknown, or says something impossible."""
@@ -59,6 +62,8 @@ class SweepSpec(Spec):
         runs: The notebooks, in order.
         out: Folder of the run folders; a relative one lies in the checkout.
         copy_to: Folder or URL that every record is copied to as its run ends.
+        keep_weights: Arms whose weights are published, of the first seed alone; the SFT policies
+            are ``sft`` and, of an arm that changes its own, ``ARM-sft``.
     """
 
     description: str = ""
@@ -68,6 +73,7 @@ class SweepSpec(Spec):
     runs: tuple[RunSpec, ...] = Field(min_length=1)
     out: str = "runs"
     copy_to: str | None = None
+    keep_weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +195,8 @@ def _find(name: str) -> Path:
     for path in (Path(name), folder / f"{name}.yaml", project_root() / name):
         if os.path.isfile(path):  # no error where no system has such a name
             return path.resolve()
-    known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml") if file.stem != "claims"))
+    files = (file.stem for file in folder.glob("*.yaml"))
+    known = ", ".join(sorted(name for name in files if name not in _NO_SWEEPS))
     raise SweepError(f"there is no sweep {name!r}; sweeps/ has: {known}")
 
 

@@ -2,14 +2,13 @@
 
 from rstar2.problems.laptop import (
     ProblemSet,
-    Split,
     composition_names,
     draw,
     draw_mixed,
     family_names,
     guessing_baseline,
-    split_of,
 )
+from rstar2.problems.splits import Split, split_of
 from rstar2.problems.types import Problem, WorkedProblem
 
 __all__ = [

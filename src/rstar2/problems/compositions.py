@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from types import MappingProxyType
 
+from rstar2.problems.families.by_hand import conclusion, digit_addition, product, remainder
 from rstar2.problems.families.digits import digit_sum
 from rstar2.problems.families.draft import Draft
 
@@ -23,6 +24,7 @@ class Composition:
         questions: Phrasings; ``{q}`` stands for the inner question.
         right: Template of the tail that prints the composed answer from ``v``.
         wrong: Template of a plausible wrong tail.
+        steps: How the composed answer is found from N and m by hand; the last step ends in it.
     """
 
     value: Callable[[int, int], int]
@@ -30,6 +32,24 @@ class Composition:
     questions: tuple[str, ...]
     right: str
     wrong: str
+    steps: Callable[[int, int], tuple[str, ...]]
+
+
+def _square_mod_by_hand(n: int, m: int) -> tuple[str, ...]:
+    left = n % m
+    return (*remainder(n, m), *product(left, left), *remainder(left * left, m))
+
+
+def _digit_sum_by_hand(n: int, m: int) -> tuple[str, ...]:
+    return (*product(n, m), *digit_addition([int(digit) for digit in str(m * n)]))
+
+
+def _triple_plus_by_hand(n: int, m: int) -> tuple[str, ...]:
+    return (f"3*{n}={3 * n}.", f"{3 * n}+{m}={3 * n + m}.")
+
+
+def _multiple_mod_by_hand(n: int, m: int) -> tuple[str, ...]:
+    return (f"5*{n}={5 * n}.", *remainder(5 * n, m))
 
 
 COMPOSITIONS: Mapping[str, Composition] = MappingProxyType(
@@ -43,6 +63,7 @@ COMPOSITIONS: Mapping[str, Composition] = MappingProxyType(
             ),
             right="print(v**2%{m})",
             wrong="print(v%{m})",
+            steps=_square_mod_by_hand,
         ),
         "digit_sum": Composition(
             value=lambda n, m: digit_sum(m * n),
@@ -53,6 +74,7 @@ COMPOSITIONS: Mapping[str, Composition] = MappingProxyType(
             ),
             right="print(sum(map(int,str(v*{m}))))",
             wrong="print(sum(map(int,str(v))))",
+            steps=_digit_sum_by_hand,
         ),
         "triple_plus": Composition(
             value=lambda n, m: 3 * n + m,
@@ -63,6 +85,7 @@ COMPOSITIONS: Mapping[str, Composition] = MappingProxyType(
             ),
             right="print(3*v+{m})",
             wrong="print(v+{m})",
+            steps=_triple_plus_by_hand,
         ),
     }
 )
@@ -79,6 +102,7 @@ UNSEEN_COMPOSITIONS: Mapping[str, Composition] = MappingProxyType(
             ),
             right="print(5*v%{m})",
             wrong="print(v%{m})",
+            steps=_multiple_mod_by_hand,
         ),
     }
 )
@@ -107,19 +131,27 @@ def compose(inner: Draft, composition: Composition, rng: Random) -> Draft:
 
     Returns:
         A draft with as many right programs as ``inner`` and two wrong ones: a right
-        program with the wrong tail, and a wrong program with the right tail.
+        program with the wrong tail, and a wrong program with the right tail. Its steps
+        are the inner ones and those of the operation.
     """
     m = rng.randint(11, 99)
     question = rng.choice(composition.questions).format(q=inner.question, m=m)
     right_tail = composition.right.format(m=m)
     wrong_tail = composition.wrong.format(m=m)
+    answer = composition.value(inner.answer, m)
     return Draft(
         question=question,
-        answer=composition.value(inner.answer, m),
+        answer=answer,
         plan=f"{inner.plan}, then {composition.plan}",
         right=tuple(with_tail(program, right_tail) for program in inner.right),
         wrong=(
             with_tail(rng.choice(inner.right), wrong_tail),
             with_tail(rng.choice(inner.wrong), right_tail),
+        ),
+        steps=(
+            *inner.steps[:-1],
+            f"This gives N={inner.answer}.",
+            *composition.steps(inner.answer, m),
+            conclusion(answer),
         ),
     )

@@ -15,21 +15,13 @@ from random import Random
 
 from rstar2.problems.compositions import COMPOSITIONS, UNSEEN_COMPOSITIONS, Composition, compose
 from rstar2.problems.families import FAMILIES, UNSEEN_FAMILIES, Draft, Family
+from rstar2.problems.families.by_hand import COMPOSED_LIMIT, PLAIN_LIMIT, shortened
+from rstar2.problems.splits import Split as Split
+from rstar2.problems.splits import split_of as split_of
 from rstar2.problems.types import Problem, WorkedProblem
 
 BASELINE_DRAWS = 3000
 """Problems from which the guessing baseline learns the commonest answers."""
-
-
-class Split(StrEnum):
-    """What a question may be used for."""
-
-    TRAIN = "train"
-    """Training: 80% of all questions."""
-    DEV = "dev"
-    """Choosing settings: 10%."""
-    HELD_OUT = "held_out"
-    """Reported results: 10%."""
 
 
 class ProblemSet(StrEnum):
@@ -58,16 +50,6 @@ def family_names(problem_set: ProblemSet = ProblemSet.FAMILIES) -> tuple[str, ..
 def composition_names(problem_set: ProblemSet = ProblemSet.COMPOSITIONS) -> tuple[str, ...]:
     """Names of the compositions that a set draws from; empty for the sets of plain questions."""
     return tuple(_compositions(problem_set))
-
-
-def split_of(question: str) -> Split:
-    """The split of a family's question, from a hash of its text.
-
-    Args:
-        question: The text of a plain question, or of the one inside a composition.
-    """
-    decile = int.from_bytes(blake2b(question.encode(), digest_size=8).digest()) % 10
-    return {0: Split.DEV, 1: Split.HELD_OUT}.get(decile, Split.TRAIN)
 
 
 def draw(problem_set: ProblemSet, split: Split, seed: int, index: int) -> WorkedProblem:
@@ -164,4 +146,5 @@ def _worked(draft: Draft, name: str, family: str, composition: str) -> WorkedPro
     text_hash = blake2b(draft.question.encode(), digest_size=4).hexdigest()
     problem_id = f"{name}:{text_hash}".replace(":", "-")
     problem = Problem(problem_id, draft.question, draft.answer, family, composition)
-    return WorkedProblem(problem, draft.plan, draft.right, draft.wrong)
+    steps = shortened(draft.steps, COMPOSED_LIMIT if composition else PLAIN_LIMIT)
+    return WorkedProblem(problem, draft.plan, draft.right, draft.wrong, steps)

@@ -33,9 +33,12 @@ class WorkedProblem:
         right: One to three programs that print the answer and nothing else.
         wrong: One or two plausible programs that run and print, but for rare
             coincidences, another number.
+        steps: How to solve it by hand, without a program: short ASCII sentences, the last one
+            stating the answer, ``...`` where some are left out; empty if nobody wrote them.
     """
 
     problem: Problem
     plan: str
     right: tuple[str, ...]
     wrong: tuple[str, ...]
+    steps: tuple[str, ...]

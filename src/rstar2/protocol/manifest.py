@@ -6,7 +6,7 @@ words, since Figure 3 alone is longer than a whole laptop trace.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 REASON_OPEN, REASON_CLOSE = "<reason>", "</reason>"
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
@@ -33,7 +33,7 @@ class Manifest:
     Attributes:
         system: The system turn; ``{tools}`` stands for the tool's JSON schema.
         question: The user turn; ``{question}`` stands for the problem.
-        tool_name: The one tool that calls may name.
+        tool_name: The one tool that calls may name; empty if there is none.
         tool_schema: JSON schema of the tool, rendered where ``{tools}`` stands.
         stdin_required: Whether a call must carry ``input`` (paper: yes, may be empty).
         error_detail: Whether errors show the traceback, or the place of a JSON fault,
@@ -130,4 +130,7 @@ LAPTOP = Manifest(
     error_detail=False,
 )
 
-MANIFESTS = {"paper": PAPER, "laptop": LAPTOP}
+LAPTOP_NO_TOOL = replace(LAPTOP, system="Solve the problem.", tool_name="")
+"""For reasoning without a tool: a call, should the model write one, names an unknown tool."""
+
+MANIFESTS = {"paper": PAPER, "laptop": LAPTOP, "laptop-no-tool": LAPTOP_NO_TOOL}

@@ -103,6 +103,11 @@ class Turn:
     calls: tuple[ToolCall, ...] = ()
     answer_tags: int = 0
 
+    @property
+    def is_void(self) -> bool:
+        """Whether it holds neither a tool call nor an answer tag."""
+        return not self.calls and not self.answer_tags
+
 
 class StopReason(StrEnum):
     """Every way a rollout can end."""

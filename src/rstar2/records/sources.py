@@ -5,7 +5,7 @@ converter of SFT sets) cannot change its numbers, so it is no part of the run's 
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import rstar2
@@ -24,7 +24,7 @@ DECIDING_FILES = ("sandbox/program.py", "sandbox/result.py")
 """And what is told of a program. How it is started, held in and stopped decides none of it."""
 
 
-def deciding_sources(entry: Path) -> list[Path]:
+def deciding_sources(entry: Path, without: Collection[Path] = ()) -> list[Path]:
     """List the files that decide the numbers of an experiment, sorted.
 
     Imports are followed wherever they stand, in functions too, and through every room; what
@@ -32,20 +32,25 @@ def deciding_sources(entry: Path) -> list[Path]:
 
     Args:
         entry: The experiment's module, itself one of the files.
+        without: Modules that the experiment imports and never calls; not followed, nor counted.
 
     Returns:
         It, what it reaches of ``DECIDING_ROOMS``, and ``DECIDING_FILES``.
     """
     entry = entry.resolve()
-    return sorted({entry, *deciding_imports(ast.parse(entry.read_bytes()), entry.parent)})
+    code = ast.parse(entry.read_bytes())
+    return sorted({entry, *deciding_imports(code, entry.parent, without)})
 
 
-def deciding_imports(code: ast.Module, folder: Path | None = None) -> list[Path]:
+def deciding_imports(
+    code: ast.Module, folder: Path | None = None, without: Collection[Path] = ()
+) -> list[Path]:
     """List the files of the package that decide the numbers of a piece of code, sorted.
 
     Args:
         code: A module, or the cells of a notebook.
         folder: Where it lies, for its relative imports; none for a notebook.
+        without: As in ``deciding_sources``.
 
     Returns:
         What it reaches of ``DECIDING_ROOMS``, as ``deciding_sources`` follows it, and
@@ -53,11 +58,13 @@ def deciding_imports(code: ast.Module, folder: Path | None = None) -> list[Path]
     """
     package = Path(rstar2.__file__).resolve().parent
     rooms = tuple(package / room for room in DECIDING_ROOMS)
-    reached = set(_imported(code, folder, package))
+    left_out = set(without)
+    reached = set(_imported(code, folder, package)) - left_out
     waiting = sorted(reached)
     while waiting:
         module = waiting.pop()
-        found = set(_imported(ast.parse(module.read_bytes()), module.parent, package)) - reached
+        found = set(_imported(ast.parse(module.read_bytes()), module.parent, package))
+        found -= reached | left_out
         reached |= found
         waiting += sorted(found)
     counted = {path for path in reached if any(map(path.is_relative_to, rooms))}

@@ -9,7 +9,7 @@ from rstar2.protocol import TokenTemplate
 from rstar2.rollout.agent import RolloutLimits, ToolRunner
 from rstar2.rollout.engine import Engine
 from rstar2.rollout.groups import roll_out
-from rstar2.training.grpo import Group, select_group
+from rstar2.training.selection import Group, select_group
 from rstar2.training.spec import Arm, RLSpec
 
 ProblemSource = Callable[[int, int], Problem]

@@ -7,13 +7,13 @@ if nothing had happened.
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from rstar2.problems import Problem, Split, draw_mixed
+from rstar2.problems.types import Problem
 from rstar2.records import RunFolder, Session, append_json_line, cut_json_lines
 from rstar2.records.grades import Phase, append_grades, count_grades
 from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
@@ -29,7 +29,6 @@ from rstar2.training.checkpoint import (
 )
 from rstar2.training.collect import Batch, ProblemSource, collect
 from rstar2.training.grpo import update
-from rstar2.training.laptop_data import RL_STREAM, stream_seed
 from rstar2.training.metrics import step_metrics, update_metrics
 from rstar2.training.mining import (
     Mined,
@@ -39,7 +38,8 @@ from rstar2.training.mining import (
     mined_file,
     save_mined,
 )
-from rstar2.training.spec import Arm, FamilyStageSpec, LimitsSpec, RLSpec
+from rstar2.training.spec import Arm, LimitsSpec, RLSpec, StageSpec
+from rstar2.training.world import World
 
 _PLACES = 1000
 """Places of a step in the problem stream; far more than its groups."""
@@ -57,8 +57,8 @@ class RLRun:
 
     Attributes:
         arm: How rollouts are chosen.
-        spec: Settings of every step.
-        stages: All stages; steps are counted through them.
+        spec: Settings of every step, but for what its stage changes.
+        world: Its problems and stages; steps are counted through all stages.
         limits: Budgets that hold in every stage.
         seed: Seed of problems, sampling and selection.
         stage: The one stage that is trained, from 1; 0 for all of them. It goes on from what
@@ -67,10 +67,15 @@ class RLRun:
 
     arm: Arm
     spec: RLSpec
-    stages: tuple[FamilyStageSpec, ...]
+    world: World
     limits: LimitsSpec
     seed: int
     stage: int = 0
+
+    @property
+    def stages(self) -> Sequence[StageSpec]:
+        """All stages."""
+        return self.world.stages
 
     @property
     def first_step(self) -> int:
@@ -91,7 +96,7 @@ class RLRun:
             first += stage.steps
         raise ValueError(f"step {step} lies beyond the {first} steps of the run")
 
-    def rollout_limits(self, stage: FamilyStageSpec) -> RolloutLimits:
+    def rollout_limits(self, stage: StageSpec) -> RolloutLimits:
         """Budgets of a rollout in a stage."""
         return RolloutLimits(
             max_prompt_tokens=self.limits.max_prompt_tokens,
@@ -99,7 +104,7 @@ class RLRun:
             max_turns=stage.max_turns,
             max_tool_tokens=self.limits.max_tool_tokens,
             tool_timeout=self.limits.tool_timeout,
-            temperature=self.spec.temperature,
+            temperature=self.spec.of_stage(stage).temperature,
         )
 
 
@@ -209,12 +214,13 @@ class _Trainer:
         """One step, from 0: rollouts, update, records."""
         run, model = self.run, self.policy.model
         number, first = run.stage_of(step)
+        spec = run.spec.of_stage(run.stages[number])
         began = time.perf_counter()
         batch = await collect(
             source,
             step,
             run.arm,
-            run.spec,
+            spec,
             seed=run.seed,
             engine=self.engine,
             sandbox=self.sandbox,
@@ -222,16 +228,16 @@ class _Trainer:
             limits=run.rollout_limits(run.stages[number]),
         )
         sampled = time.perf_counter()
-        _set_rate(optimizer, run.spec, step)
+        _set_rate(optimizer, spec, step)
         model.train()
-        report = update(model, optimizer, batch.used, run.spec, seed=(run.seed, step))
+        report = update(model, optimizer, batch.used, spec, seed=(run.seed, step))
         self.engine.load(model)
         updated = time.perf_counter()
         metrics = {**step_metrics(batch.groups, batch.used), **update_metrics(report)}
         self.folder.metrics.append({"step": step + 1, "stage": number + 1, **metrics})
         _append_grades(self.folder, step + 1, batch)
         stage_ends = step + 1 == first + run.stages[number].steps
-        if stage_ends or (step + 1) % run.spec.checkpoint_every == 0:
+        if stage_ends or (step + 1) % spec.checkpoint_every == 0:
             _save_samples(self.folder, step + 1, batch)
             save_step(self.policy, self.folder.checkpoints, step + 1, optimizer)
         self.session.lap(
@@ -244,15 +250,9 @@ class _Trainer:
 
     async def source(self, number: int, *, begins: bool) -> ProblemSource:
         """Where the problems of a stage come from; hard ones are mined as it begins."""
-        run, stage = self.run, self.run.stages[number]
-        stream = stream_seed(run.seed, RL_STREAM)
-        if stage.data == "all":
-
-            def fresh(step: int, place: int) -> Problem:
-                index = step * _PLACES + place
-                return draw_mixed(Split.TRAIN, stream, index, stage.composition_share).problem
-
-            return fresh
+        run = self.run
+        if run.stages[number].data == "all":
+            return lambda step, place: run.world.problem(number, run.seed, step * _PLACES + place)
         hard = (await self.mined(number, begins=begins)).problems or self._candidates(number)
 
         def from_pool(step: int, place: int) -> Problem:
@@ -265,11 +265,8 @@ class _Trainer:
 
     def _candidates(self, number: int) -> list[Problem]:
         """What is rolled out for a stage; drawn below the indices of all steps."""
-        stage, stream = self.run.stages[number], stream_seed(self.run.seed, RL_STREAM)
-        return [
-            draw_mixed(Split.TRAIN, stream, -1 - index, stage.composition_share).problem
-            for index in range(stage.mine_problems)
-        ]
+        world, seed = self.run.world, self.run.seed
+        return [world.problem(number, seed, -1 - i) for i in range(world.candidates(number))]
 
     async def mined(self, number: int, *, begins: bool) -> Mined:
         """The hard problems of a stage, from 0: mined as it begins, read after that."""

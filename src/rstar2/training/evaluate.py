@@ -1,18 +1,18 @@
-"""Evaluates a laptop policy on the four sets, one row a problem.
+"""Evaluates a policy on sets of problems: one row a rollout, and one a problem.
 
-Rows, not means, are kept: intervals over problems and over seeds are made from them. The
-problems go in chunks; a chunk that is done is on disk, and is not rolled out again by an
-evaluation that was killed and is run once more.
+Rows, not means, are kept: intervals over problems and over seeds are made from them, and
+whatever may be asked of single rollouts. The problems go in chunks; a chunk that is done is on
+disk, and is not rolled out again by an evaluation that was killed and is run once more.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rstar2.problems import ProblemSet, Split, draw
+from rstar2.problems.types import Problem
 from rstar2.records import RecordError, append_json_line, cut_json_lines, read_json_lines
 from rstar2.records.grades import Grade, Phase, count_grades, grades_from_json, grades_to_json
 from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
@@ -20,49 +20,11 @@ from rstar2.rollout.groups import Rollout, roll_out
 from rstar2.rollout.serialise import rollout_from_json, rollout_to_json
 from rstar2.training.checkpoint import Policy, weights_digest
 from rstar2.training.collect import RolloutsLostError
+from rstar2.training.scores import ProblemScore, RolloutScore, problem_score, rollout_score
 from rstar2.training.spec import EvaluationSpec, LimitsSpec
 
 _CHUNK = 256
 """Rollouts in flight; also the engine's batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProblemScore:
-    """What a policy did with one problem.
-
-    Attributes:
-        problem_set: Name of the set.
-        problem_id: The problem.
-        family: Its family.
-        composition: Its composition, or empty.
-        samples: Rollouts.
-        correct: Right rollouts.
-        calls: Tool calls in all rollouts.
-        errors: Those that failed.
-        calls_in_correct: Tool calls in right rollouts.
-        errors_in_correct: Those that failed.
-        tokens: Model tokens of all rollouts.
-        tokens_in_correct: Model tokens of right rollouts.
-        truncated: Rollouts ended by a limit.
-    """
-
-    problem_set: str
-    problem_id: str
-    family: str
-    composition: str
-    samples: int
-    correct: int
-    calls: int
-    errors: int
-    calls_in_correct: int
-    errors_in_correct: int
-    tokens: int
-    tokens_in_correct: int
-    truncated: int
-
-    def as_row(self) -> dict[str, str | int]:
-        """The values by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +33,13 @@ class Evaluation:
 
     Attributes:
         scores: One of each problem.
+        rollouts: One of each rollout.
         examples: One rollout of each of the first problems of a set.
         grades: What the grader said of all rollouts.
     """
 
     scores: tuple[ProblemScore, ...]
+    rollouts: tuple[RolloutScore, ...]
     examples: tuple[Rollout, ...]
     grades: Counter[Grade] = field(default_factory=Counter)
 
@@ -83,6 +47,7 @@ class Evaluation:
         """The evaluation of this one's problems, then of the other's."""
         return Evaluation(
             self.scores + other.scores,
+            self.rollouts + other.rollouts,
             self.examples + other.examples,
             self.grades + other.grades,
         )
@@ -91,6 +56,7 @@ class Evaluation:
         """The values by name, plain."""
         return {
             "scores": [score.as_row() for score in self.scores],
+            "rollouts": [rollout.as_row() for rollout in self.rollouts],
             "examples": [rollout_to_json(rollout) for rollout in self.examples],
             "grades": grades_to_json(self.grades),
         }
@@ -112,28 +78,26 @@ def evaluation_limits(
 
 async def evaluate(
     policy: Policy,
-    spec: EvaluationSpec,
+    samples: int,
     limits: RolloutLimits,
+    sets: Mapping[str, Sequence[Problem]],
     *,
-    split: Split,
     seed: int,
     sandbox: ToolRunner,
     on_problems: Callable[[int, int], None],
-    sets: Sequence[ProblemSet] = tuple(ProblemSet),
     examples: int = 4,
     chunks: Path | None = None,
 ) -> Evaluation:
-    """Rolls out the first problems of each set.
+    """Rolls out every problem of each set.
 
     Args:
         policy: What is evaluated.
-        spec: Problems a set and samples a problem.
+        samples: Rollouts of each problem.
         limits: Budgets and temperature.
-        split: ``HELD_OUT`` for what is reported, ``DEV`` for choosing.
-        seed: Names the problems and the sampling.
+        sets: Problems by the name of their set.
+        seed: Names the sampling.
         sandbox: Runs programs.
         on_problems: Called with the problems done and their total number, as a chunk ends.
-        sets: Which sets.
         examples: Problems a set of which a rollout is kept.
         chunks: File of finished chunks. Those of the same weights and settings are taken
             from it; the others go, and what is rolled out is appended.
@@ -143,21 +107,21 @@ async def evaluate(
         RecordError: If the file of chunks cannot be read or written.
     """
     engine = TorchEngine(policy.model, end_id=policy.template.end_id, seed=seed, max_rows=_CHUNK)
-    settings = (weights_digest(policy.model), spec, limits, split.value, seed, examples)
+    asked = {name: [one.problem_id for one in problems] for name, problems in sets.items()}
+    settings = (weights_digest(policy.model), samples, limits, asked, seed, examples)
     key = hashlib.sha256(repr(settings).encode()).hexdigest()
     finished = {} if chunks is None else _finished(chunks, key)
-    total = len(sets) * spec.problems
-    size = max(1, _CHUNK // spec.samples)
-    result = Evaluation((), ())
-    for problem_set in sets:
-        problems = [draw(problem_set, split, seed, i).problem for i in range(spec.problems)]
-        for start in range(0, spec.problems, size):
-            name = f"{problem_set.value}/{start}"
+    total = sum(map(len, sets.values()))
+    size = max(1, _CHUNK // samples)
+    result = Evaluation((), (), ())
+    for problem_set, problems in sets.items():
+        for start in range(0, len(problems), size):
+            name = f"{problem_set}/{start}"
             chunk = finished.get(name)
             if chunk is None:
                 groups = await roll_out(
                     problems[start : start + size],
-                    spec.samples,
+                    samples,
                     name=f"evaluate/{name}",
                     engine=engine,
                     sandbox=sandbox,
@@ -173,7 +137,7 @@ async def evaluate(
 
 
 def _evaluate_chunk(
-    problem_set: ProblemSet, groups: Sequence[Sequence[Rollout]], examples: int
+    problem_set: str, groups: Sequence[Sequence[Rollout]], examples: int
 ) -> Evaluation:
     if not all(groups):
         raise RolloutsLostError(
@@ -182,7 +146,8 @@ def _evaluate_chunk(
         )
     graded = ((r.problem.answer, r.verdict) for group in groups for r in group)
     return Evaluation(
-        tuple(_score(problem_set, group) for group in groups),
+        tuple(problem_score(problem_set, group) for group in groups),
+        tuple(rollout_score(problem_set, one) for group in groups for one in group),
         tuple(group[0] for group in groups[:examples]),
         count_grades(Phase.EVALUATION, graded),
     )
@@ -200,28 +165,7 @@ def _finished(path: Path, key: str) -> dict[str, Evaluation]:
 def _from_json(row: dict[str, Any], path: Path) -> Evaluation:
     return Evaluation(
         tuple(ProblemScore(**score) for score in row["scores"]),
+        tuple(RolloutScore(**rollout) for rollout in row["rollouts"]),
         tuple(map(rollout_from_json, row["examples"])),
         grades_from_json(row["grades"], path),
-    )
-
-
-def _score(problem_set: ProblemSet, rollouts: Sequence[Rollout]) -> ProblemScore:
-    problem = rollouts[0].problem
-    paths = [rollout.trajectory for rollout in rollouts]
-    right = [rollout.trajectory for rollout in rollouts if rollout.verdict.correct]
-
-    return ProblemScore(
-        problem_set=problem_set.value,
-        problem_id=problem.problem_id,
-        family=problem.family,
-        composition=problem.composition,
-        samples=len(rollouts),
-        correct=len(right),
-        calls=sum(len(path.calls) for path in paths),
-        errors=sum(path.num_errors for path in paths),
-        calls_in_correct=sum(len(path.calls) for path in right),
-        errors_in_correct=sum(path.num_errors for path in right),
-        tokens=sum(path.num_model_tokens for path in paths),
-        tokens_in_correct=sum(path.num_model_tokens for path in right),
-        truncated=sum(path.stop.is_truncated for path in paths),
     )

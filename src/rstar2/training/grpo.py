@@ -1,10 +1,9 @@
-"""One GRPO step: select, weigh, update. The loss is ``rstar2.algorithm.policy_loss``.
+"""One GRPO update: weigh, differentiate, step. The loss is ``rstar2.algorithm.policy_loss``.
 
-1. Selection sees records, never text. Groups of equal reward give no gradient and go.
-2. The weight of a token is fixed before the micro-batches are cut, so that the cut
+1. The weight of a token is fixed before the micro-batches are cut, so that the cut
    does not matter.
-3. Old log-probs are those that the engine recorded while it sampled.
-4. A gradient that is not finite stops the run before it reaches the weights.
+2. Old log-probs are those that the engine recorded while it sampled.
+3. A gradient that is not finite stops the run before it reaches the weights.
 """
 
 import math
@@ -18,13 +17,12 @@ from transformers import Qwen3ForCausalLM
 
 from rstar2.algorithm.advantage import group_advantages
 from rstar2.algorithm.loss import ClipRange, PolicyLoss, policy_loss
-from rstar2.algorithm.roc import Selection, penalty, resample_on_correct, select_all
 from rstar2.algorithm.weights import row_weights
 from rstar2.errors import UserError
 from rstar2.protocol import Trajectory
-from rstar2.rollout.groups import Rollout
 from rstar2.training.packed import TokenSequence, micro_batches, token_log_probs
-from rstar2.training.spec import Arm, RLSpec
+from rstar2.training.selection import Group, shaped_reward
+from rstar2.training.spec import RLSpec
 
 
 class NonFiniteGradientError(UserError):
@@ -32,48 +30,6 @@ class NonFiniteGradientError(UserError):
 
     The minibatches before it, of the same step, have changed them.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """All rollouts of one problem and the choice among them."""
-
-    rollouts: tuple[Rollout, ...]
-    selection: Selection
-
-    @property
-    def kept(self) -> tuple[Rollout, ...]:
-        """The rollouts that go into the update."""
-        chosen = set(self.selection.kept)
-        return tuple(rollout for rollout in self.rollouts if rollout.sample in chosen)
-
-
-def select_group(
-    rollouts: Sequence[Rollout], arm: Arm, spec: RLSpec, seed: tuple[int, int, int]
-) -> Group:
-    """Chooses among the rollouts of a problem.
-
-    Args:
-        rollouts: All that were finished.
-        arm: The rule.
-        spec: Group sizes and ε.
-        seed: (seed, step, problem), for the draws of Resample-on-Correct.
-    """
-    ids = [rollout.sample for rollout in rollouts]
-    rewards = [rollout.reward for rollout in rollouts]
-    if arm is Arm.GRPO_ROC:
-        selection = resample_on_correct(
-            ids,
-            rewards,
-            [penalty(rollout.trajectory) for rollout in rollouts],
-            group_size=spec.oversample,
-            keep=spec.group_size,
-            epsilon=spec.epsilon,
-            seed=seed,
-        )
-    else:
-        selection = select_all(ids, rewards, group_size=spec.group_size)
-    return Group(tuple(rollouts), selection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +57,6 @@ class UpdateReport:
     Attributes:
         optimizer_steps: Optimiser steps taken; 0 if no group had a gradient.
         loss: Mean loss.
-        entropy: Mean −log-prob of the sampled tokens, in nats.
         clip_low_ratio: Share of tokens held by the lower bound.
         clip_high_ratio: Share of tokens held by the upper bound.
         grad_norm: Mean norm of the gradient before clipping.
@@ -109,7 +64,6 @@ class UpdateReport:
 
     optimizer_steps: int
     loss: float
-    entropy: float
     clip_low_ratio: float
     clip_high_ratio: float
     grad_norm: float
@@ -139,7 +93,7 @@ def update(
     random.Random(f"minibatches:{seed[0]}:{seed[1]}").shuffle(order)
     count = min(spec.minibatches, len(order))
     losses, norms = [], []
-    tokens = low = high = entropy = 0.0
+    tokens = low = high = 0.0
     for number in range(count):
         rows = update_rows(order[number::count], spec)
         loss = 0.0
@@ -153,7 +107,6 @@ def update(
             tokens += part.tokens.item()
             low += part.clipped_low.item()
             high += part.clipped_high.item()
-        entropy -= sum(sum(row.trajectory.log_probs) for row in rows)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip).item()
         if not math.isfinite(norm):
             raise NonFiniteGradientError(
@@ -168,7 +121,6 @@ def update(
     return UpdateReport(
         optimizer_steps=count,
         loss=sum(losses) / per_step,
-        entropy=entropy / per_token,
         clip_low_ratio=low / per_token,
         clip_high_ratio=high / per_token,
         grad_norm=sum(norms) / per_step,
@@ -176,22 +128,31 @@ def update(
 
 
 def update_rows(groups: Sequence[Group], spec: RLSpec) -> list[UpdateRow]:
-    """The rows of one optimiser step, each with its advantage and token weight."""
-    kept = [group.kept for group in groups]
-    rollouts = [rollout for group in kept for rollout in group]
-    advantages = [
-        advantage
-        for group in kept
-        for advantage in group_advantages([rollout.reward for rollout in group])
+    """The rows of one optimiser step, each with its advantage and token weight.
+
+    Overlong filtering leaves rows out after the advantages are made, as DAPO does: a rollout
+    that a limit ended still lowers the mean of its group.
+    """
+    rows = [
+        (number, rollout, float(advantage))
+        for number, group in enumerate(groups)
+        for rollout, advantage in zip(
+            group.kept,
+            group_advantages([shaped_reward(rollout, spec) for rollout in group.kept]),
+            strict=True,
+        )
+        if not (spec.overlong_filtering and rollout.trajectory.stop.is_truncated)
     ]
+    if not rows:
+        return []
     weights = row_weights(
-        [rollout.trajectory.num_model_tokens for rollout in rollouts],
-        [number for number, group in enumerate(kept) for _ in group],
+        [rollout.trajectory.num_model_tokens for _, rollout, _ in rows],
+        [number for number, _, _ in rows],
         spec.normaliser,
     )
     return [
-        UpdateRow(rollout.trajectory, float(advantage), float(weight))
-        for rollout, advantage, weight in zip(rollouts, advantages, weights, strict=True)
+        UpdateRow(rollout.trajectory, advantage, float(weight))
+        for (_, rollout, advantage), weight in zip(rows, weights, strict=True)
     ]
 
 

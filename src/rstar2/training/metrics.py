@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from rstar2.grading import Reason
 from rstar2.protocol import StopReason
 from rstar2.rollout.groups import Rollout
-from rstar2.training.grpo import Group, UpdateReport
+from rstar2.training.grpo import UpdateReport
+from rstar2.training.selection import Group
 
 
 def rollout_metrics(rollouts: Iterable[Rollout]) -> dict[str, float]:
@@ -26,6 +27,8 @@ def rollout_metrics(rollouts: Iterable[Rollout]) -> dict[str, float]:
         no_call: Share without a call.
         repeated_answer: Share with more than one answer tag.
         truncated: Share ended by a limit.
+        void_turns: Share of assistant turns with neither a call nor an answer tag.
+        entropy: Mean −log-prob of a model token when it was sampled, in nats.
     """
     every = list(rollouts)
     right = [rollout for rollout in every if rollout.verdict.correct]
@@ -47,6 +50,11 @@ def rollout_metrics(rollouts: Iterable[Rollout]) -> dict[str, float]:
         "no_call": _mean([not path.calls for path in paths]),
         "repeated_answer": _mean([path.answer_tags > 1 for path in paths]),
         "truncated": _mean([path.stop.is_truncated for path in paths]),
+        "void_turns": _mean([turn.is_void for path in paths for turn in path.turns]),
+        "entropy": _ratio(
+            -sum(sum(path.log_probs) for path in paths),
+            sum(path.num_model_tokens for path in paths),
+        ),
     }
 
 
@@ -79,7 +87,6 @@ def update_metrics(report: UpdateReport) -> dict[str, float]:
     """The update's report under the names of the metrics log.
 
     Keys:
-        kept/entropy: Mean −log-prob of a kept model token, in nats.
         kept/clip_low_ratio, kept/clip_high_ratio: Shares of the kept model tokens that a bound
             of the clip range held.
         update/loss, update/grad_norm: Means over the optimiser steps; each step weighs its
@@ -87,7 +94,6 @@ def update_metrics(report: UpdateReport) -> dict[str, float]:
         update/optimizer_steps: Their number.
     """
     return {
-        "kept/entropy": report.entropy,
         "kept/clip_low_ratio": report.clip_low_ratio,
         "kept/clip_high_ratio": report.clip_high_ratio,
         "update/loss": report.loss,
@@ -104,5 +110,5 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else float("nan")
 
 
-def _ratio(part: int, whole: int) -> float:
+def _ratio(part: float, whole: int) -> float:
     return part / whole if whole else float("nan")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, Qwen3ForCausalLM
 
-from rstar2.training.traces import Example
+from rstar2.training.examples import Example
 
 _ATTENTION = "rstar2_packed"
 

@@ -1,4 +1,4 @@
-"""Settings of training, as data. Presets compose them; nothing here has a default to forget."""
+"""Settings of training, as data. Presets compose them; only what a stage changes has a default."""
 
 from enum import StrEnum
 from typing import Literal, Self
@@ -42,7 +42,6 @@ class SupervisedSpec(Spec):
 
     Attributes:
         examples: Examples, each seen once.
-        composition_share: Share of compositions among their problems.
         batch_size: Examples per step.
         random_batches: Share of the last steps whose batches are purely random;
             earlier batches hold examples of about the same length.
@@ -53,7 +52,6 @@ class SupervisedSpec(Spec):
     """
 
     examples: int = Field(gt=0)
-    composition_share: float = Field(ge=0, le=1)
     batch_size: int = Field(gt=0)
     random_batches: float = Field(ge=0, le=1)
     matrix_lr: float = Field(gt=0)
@@ -66,6 +64,27 @@ class SupervisedSpec(Spec):
         if self.examples < self.batch_size:
             raise ValueError(f"examples is {self.examples}, less than batch_size {self.batch_size}")
         return self
+
+
+class FamilySupervisedSpec(SupervisedSpec):
+    """Training on examples about the laptop's families.
+
+    Attributes:
+        composition_share: Share of compositions among their problems.
+    """
+
+    composition_share: float = Field(ge=0, le=1)
+
+
+class Demonstrations(StrEnum):
+    """What the demonstrations of the laptop SFT show."""
+
+    TOOL = "tool"
+    """A plan in a clause, then calls: the paper's non-reasoning SFT (section 4.1)."""
+    REASONING = "reasoning"
+    """Steps by hand before the call, as in a cold start on reasoning (ReTool)."""
+    BY_HAND = "by-hand"
+    """Steps by hand to the answer, without a tool."""
 
 
 class NoiseSpec(Spec):
@@ -104,6 +123,8 @@ class StageSpec(Spec):
         data: ``all`` for fresh problems, ``mined`` for those that the policy does not
             solve every time when the stage begins; for all, if it solves every one.
         reset_optimizer: Whether the stage starts with a fresh optimizer.
+        temperature: Sampling temperature of the stage; that of all steps if none is given.
+        clip_high: Upper clip range of the stage; that of all steps if none is given.
     """
 
     steps: int = Field(ge=0)
@@ -111,6 +132,8 @@ class StageSpec(Spec):
     max_turns: int = Field(gt=0)
     data: Literal["all", "mined"]
     reset_optimizer: bool
+    temperature: float | None = Field(default=None, gt=0)
+    clip_high: float | None = Field(default=None, gt=0)
 
 
 class FamilyStageSpec(StageSpec):
@@ -146,6 +169,9 @@ class RLSpec(Spec):
         normaliser: What a token's weight is divided by.
         clip_low: Lower clip range.
         clip_high: Upper clip range.
+        tool_penalty: Subtracted from the reward for every failed call; the paper has none.
+        overlong_filtering: Whether rollouts that a limit ended are left out of the loss, as in
+            DAPO; the paper keeps them (section 4.3.1).
         learning_rate: Constant rate of AdamW after warm-up.
         warmup_steps: Rollout steps of linear warm-up.
         adam_betas: Of AdamW.
@@ -167,6 +193,8 @@ class RLSpec(Spec):
     normaliser: Normaliser
     clip_low: float = Field(gt=0, lt=1)
     clip_high: float = Field(gt=0)
+    tool_penalty: float = Field(ge=0)
+    overlong_filtering: bool
     learning_rate: float = Field(gt=0)
     warmup_steps: int = Field(ge=0)
     adam_betas: tuple[float, float]
@@ -184,18 +212,37 @@ class RLSpec(Spec):
             )
         return self
 
+    def of_stage(self, stage: StageSpec) -> "RLSpec":
+        """The settings with what the stage changes."""
+        changes = {"temperature": stage.temperature, "clip_high": stage.clip_high}
+        return self.model_copy(
+            update={name: value for name, value in changes.items() if value is not None}
+        )
+
 
 class Arm(StrEnum):
-    """Which rollouts of a group go into the update."""
+    """How many rollouts of a problem are sampled, and which go into the update."""
 
     GRPO = "grpo"
     """G are sampled and all are used."""
+    GRPO_2G = "grpo-2g"
+    """2G are sampled and all are used: the rollouts of Resample-on-Correct, none dropped."""
     GRPO_ROC = "grpo-roc"
-    """2G are sampled and G are kept by Resample-on-Correct."""
+    """2G are sampled and G are kept by Resample-on-Correct (paper, section 2.2.3)."""
+    ROC_UNIFORM = "roc-uniform"
+    """As ``grpo-roc`` with equal weights: its quota alone."""
+    ROC_ERROR = "roc-error"
+    """As ``grpo-roc`` with ``p_err`` alone."""
+    ROC_FORMAT = "roc-format"
+    """As ``grpo-roc`` with ``p_format`` alone."""
+    ROC_CLEANEST = "roc-cleanest"
+    """As ``grpo-roc``, but the cleanest positives are kept without chance, as the release does."""
+    ROC_BOTH_SIGNS = "roc-both-signs"
+    """As ``grpo-roc``, but negatives are drawn by their weights too."""
 
     def samples(self, spec: RLSpec) -> int:
         """Rollouts sampled per group."""
-        return spec.oversample if self is Arm.GRPO_ROC else spec.group_size
+        return spec.group_size if self is Arm.GRPO else spec.oversample
 
 
 class EvaluationSpec(Spec):

@@ -28,9 +28,9 @@ from rstar2.training.checkpoint import (
     save_final,
     save_step,
 )
+from rstar2.training.examples import Example
 from rstar2.training.packed import next_token_loss
 from rstar2.training.spec import SupervisedSpec
-from rstar2.training.traces import Example
 
 _BUCKET = 20
 _LAP = 10

@@ -150,7 +150,9 @@ def train(policy: Policy, path: Path, kill_after: int | None = None) -> RunFolde
     limits = PRESET.limits.model_copy(update={"max_prompt_tokens": 400})
     spec = PRESET.rl.model_copy(update={"refill": False, "checkpoint_every": 2})
     stage = PRESET.stages[1].model_copy(update={"steps": 4})
-    run = RLRun(Arm.GRPO_ROC, spec, (stage,), limits, seed=0)
+    run = RLRun(
+        Arm.GRPO_ROC, spec, dataclasses.replace(PRESET.world, stages=(stage,)), limits, seed=0
+    )
 
     def on_step(step: int, _steps: int, _metrics: dict[str, float]) -> None:
         if step == kill_after:

@@ -42,10 +42,10 @@ from rstar2.training.checkpoint import (
     save_step,
 )
 from rstar2.training.evaluate import Evaluation, evaluate
-from rstar2.training.laptop_data import load_examples, save_examples
+from rstar2.training.examples import Example, load_examples, save_examples
+from rstar2.training.family_world import family_sets
 from rstar2.training.mining import Mined, find_mined, load_mined, mined_grades, save_mined
 from rstar2.training.model import new_model
-from rstar2.training.spec import EvaluationSpec
 from rstar2.training.supervised import (
     NonFiniteLossError,
     SupervisedPhase,
@@ -54,7 +54,6 @@ from rstar2.training.supervised import (
     train_supervised,
 )
 from rstar2.training.tokenizer import train_tokenizer
-from rstar2.training.traces import Example
 
 PRESET = load_torch_preset("test")
 SPEC = PRESET.sft.model_copy(update={"examples": 40, "batch_size": 4, "checkpoint_every": 3})
@@ -285,9 +284,9 @@ def evaluated(policy: Policy, chunks: Path, seen: list[int]) -> Evaluation:
     return asyncio.run(
         evaluate(
             policy,
-            EvaluationSpec(problems=3, samples=2, max_response_tokens=20, max_turns=2),
+            2,
             LIMITS,
-            split=Split.HELD_OUT,
+            family_sets(Split.HELD_OUT, 1, 3),
             seed=1,
             sandbox=NoSandbox(),
             on_problems=lambda done, _total: seen.append(done),

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import AttentionInterface, Qwen3ForCausalLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from rstar2.training.examples import Example
 from rstar2.training.model import new_model
 from rstar2.training.packed import (
     TokenSequence,
@@ -20,7 +21,6 @@ from rstar2.training.packed import (
     token_log_probs,
 )
 from rstar2.training.spec import ModelSpec
-from rstar2.training.traces import Example
 
 VOCABULARY = 40
 

@@ -105,8 +105,8 @@ WORKER = """
 from benchmarks.resume.worker import draw_guessable
 from rstar2.experiments.planner import Planner
 from rstar2.experiments.worker import _main, words
-from rstar2.training import curriculum, laptop_data
-laptop_data.draw_mixed = curriculum.draw_mixed = draw_guessable
+from rstar2.training import family_world
+family_world.draw_mixed = draw_guessable
 sys.argv[1:] = [words(Planner().rl("resume", 0, "book", "grpo-roc"))]
 _main()
 """
@@ -124,8 +124,8 @@ BOTH_WAYS = """
 from benchmarks.resume.worker import draw_guessable
 from rstar2.experiments.planner import Planner
 from rstar2.experiments.worker import make
-from rstar2.training import curriculum, laptop_data
-laptop_data.draw_mixed = curriculum.draw_mixed = draw_guessable
+from rstar2.training import family_world
+family_world.draw_mixed = draw_guessable
 for stage in (0, 3):
     make(Planner().rl("resume", 0, "none", "grpo-roc", stage), lambda: False)
 """

@@ -1,8 +1,10 @@
 """Families about digits: of a power, in another base, at the end of a factorial."""
 
 import math
+from itertools import pairwise
 from random import Random
 
+from rstar2.problems.families.by_hand import addition, digit_addition
 from rstar2.problems.families.draft import Draft, fill
 
 
@@ -36,6 +38,7 @@ def digits_of_power(rng: Random) -> Draft:
             "s=str({a}**{b})\nprint(sum(int(c) for c in s))",
         ),
         wrong=("print(len(str({a}**{b})))", "print(sum(map(int,str({a}*{b}))))"),
+        steps=_digits_of_power_by_hand(a, b),
         a=a,
         b=b,
     )
@@ -56,6 +59,7 @@ def zeros_and_bases(rng: Random) -> Draft:
             ),
             right=("c=0\nn={n}\nwhile n:\n  n//=5\n  c+=n\nprint(c)",),
             wrong=("c=0\nn={n}\nwhile n:\n  n//=5\n  c+=1\nprint(c)", "print({n}//5)"),
+            steps=_trailing_zeros_by_hand(n),
             n=n,
         )
     return fill(
@@ -71,6 +75,37 @@ def zeros_and_bases(rng: Random) -> Draft:
             "s=0\nn={n}\nwhile n:\n  s+=1\n  n//={b}\nprint(s)",
             "s=0\nn={n}\nwhile n:\n  s+=n%10\n  n//={b}\nprint(s)",
         ),
+        steps=_base_digits_by_hand(n, b),
         n=n,
         b=b,
     )
+
+
+def _digits_of_power_by_hand(a: int, b: int) -> tuple[str, ...]:
+    """Powers by halving the exponent; then the digits of the last one, ten a row."""
+    exponents = [b >> i for i in range(1, b.bit_length() - 1)]
+    steps = [f"{a}^{exponent}={a**exponent}." for exponent in reversed(exponents)]
+    steps.append(f"{a}^{b} by ten digits: sum, total.")
+    value, total = str(a**b), 0
+    for start in range(0, len(value), 10):
+        row = value[start : start + 10]
+        total += digit_sum(int(row))
+        steps.append(f"{row}: {digit_sum(int(row))}, {total}.")
+    return tuple(steps)
+
+
+def _trailing_zeros_by_hand(n: int) -> tuple[str, ...]:
+    """Every multiple of 5 gives a zero, of 25 one more, and so on."""
+    quotients = [n // 5**i for i in range(1, 5) if n >= 5**i]
+    shown = (f"{above}//5={below}." for above, below in pairwise([n, *quotients]))
+    return (*shown, *addition(quotients))
+
+
+def _base_digits_by_hand(n: int, base: int) -> tuple[str, ...]:
+    """Repeated division; the remainders are the digits."""
+    steps, digits = [], []
+    while n:
+        steps.append(f"{n}={base}*{n // base}+{n % base}.")
+        digits.append(n % base)
+        n //= base
+    return (*steps, *digit_addition(digits))

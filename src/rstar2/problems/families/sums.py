@@ -2,6 +2,7 @@
 
 from random import Random
 
+from rstar2.problems.families.by_hand import division, product, reduced, remainder
 from rstar2.problems.families.draft import Draft, fill
 
 
@@ -26,6 +27,7 @@ def sum_of_multiples(rng: Random) -> Draft:
             "s=0\nfor i in range({a},{b}):\n  if i%{k}==1:\n    s+=i\nprint(s)",
             "print(sum(1 for i in range({a},{b}+1) if i%{k}==0))",
         ),
+        steps=_sum_of_multiples_by_hand(a, b, k),
         a=a,
         b=b,
         k=k,
@@ -53,6 +55,7 @@ def power_sum_mod(rng: Random) -> Draft:
             "print(sum(i**{p} for i in range(1,{n}))%{m})",
             "print(sum(i*{p} for i in range(1,{n}+1))%{m})",
         ),
+        steps=_squares_by_hand(n, m) if p == 2 else _cubes_by_hand(n, m),
         n=n,
         m=m,
         p=p,
@@ -84,6 +87,7 @@ def recurrence_mod(rng: Random) -> Draft:
             "x,y={a},{b}\nfor i in range({n}):\n  x,y=y,{p}*y+{w}*x\nprint(y%{m})",
             "x,y={a},{b}\nfor i in range({n}-2):\n  x,y=y,{w}*y+{p}*x\nprint(y%{m})",
         ),
+        steps=_recurrence_by_hand(terms, p, w, m),
         a=a,
         b=b,
         p=p,
@@ -113,5 +117,89 @@ def collatz(rng: Random) -> Draft:
             "n={n}\nc=0\nwhile n!=1:\n  n=n//2 if n%2==0 else 3*n+1\n  c+=n\nprint(c)",
             "n={n}\nc=1\nwhile n!=1:\n  n=n//2 if n%2==0 else 3*n+1\n  c+=1\nprint(c)",
         ),
+        steps=_collatz_by_hand(n),
         n=n,
     )
+
+
+def _sum_of_multiples_by_hand(a: int, b: int, k: int) -> tuple[str, ...]:
+    """First and last multiple, how many there are, and half of the sum of both times that."""
+    before = a - 1
+    first, last = before - before % k + k, b - b % k
+    count = b // k - before // k
+    return (
+        f"{a}-1={before}.",
+        *division(before, k),
+        f"First {before}-{before % k}+{k}={first}.",
+        *division(b, k),
+        f"Last {b}-{b % k}={last}.",
+        f"Count {b // k}-{before // k}={count}.",
+        f"{first}+{last}={first + last}.",
+        *product(first + last, count),
+        f"{(first + last) * count}//2={(first + last) * count // 2}.",
+    )
+
+
+def _squares_by_hand(n: int, m: int) -> tuple[str, ...]:
+    """n(n+1)(2n+1)/6, the factors divided first and every product reduced."""
+    factors = [n, n + 1, 2 * n + 1]
+    for divisor in (2, 3):
+        place = next(i for i, factor in enumerate(factors) if factor % divisor == 0)
+        factors[place] //= divisor
+    x, y, z = factors
+    left, right = x * y % m, z % m
+    return (
+        f"Sum={n}*{n + 1}*{2 * n + 1}//6={x}*{y}*{z}.",
+        *product(x, y),
+        *remainder(x * y, m),
+        *remainder(z, m),
+        *product(left, right),
+        *remainder(left * right, m),
+    )
+
+
+def _cubes_by_hand(n: int, m: int) -> tuple[str, ...]:
+    """The square of n(n+1)/2, reduced before it is squared."""
+    x, y = (n // 2, n + 1) if n % 2 == 0 else (n, (n + 1) // 2)
+    root = x * y % m
+    return (
+        f"Sum=T*T, T={n}*{n + 1}//2={x}*{y}.",
+        *product(x, y),
+        *remainder(x * y, m),
+        *product(root, root),
+        *remainder(root * root, m),
+    )
+
+
+def _recurrence_by_hand(terms: list[int], p: int, w: int, m: int) -> tuple[str, ...]:
+    """Term by term; from the sixth on, ten terms a row, and the last one worked out."""
+
+    def worked(i: int) -> str:
+        value = p * terms[i - 1] + w * terms[i - 2]
+        return f"x_{i + 1}={p}*{terms[i - 1]}+{w}*{terms[i - 2]}={reduced(value, m)}."
+
+    last = len(terms) - 1
+    shown = 5 if last > 9 else last
+    rows = (
+        f"x_{i + 1} on: {' '.join(map(str, terms[i : min(i + 10, last)]))}."
+        for i in range(shown, last, 10)
+    )
+    return (f"Work mod {m}.", *map(worked, range(2, shown)), *rows, worked(last))
+
+
+def _collatz_by_hand(n: int) -> tuple[str, ...]:
+    """Down to the next odd number at a time: 3n+1 and all halvings after it in one row."""
+    steps, total = [], 0
+    while n % 2 == 0:
+        steps.append(f"{n}//2={n // 2}.")
+        n, total = n // 2, total + 1
+    steps.append(f"Count {total}.")
+    if n > 1:
+        steps.append("Odd n: 3n+1, steps to odd, total.")
+    while n > 1:
+        up = 3 * n + 1
+        halvings = (up & -up).bit_length() - 1
+        total += 1 + halvings
+        steps.append(f"{n}: {up}, {1 + halvings}, {total}.")
+        n = up >> halvings
+    return tuple(steps)

@@ -6,6 +6,7 @@ loop of another.
 
 from random import Random
 
+from rstar2.problems.families.by_hand import digit_addition, division
 from rstar2.problems.families.draft import Draft, fill
 
 
@@ -29,6 +30,12 @@ def count_of_multiples(rng: Random) -> Draft:
             "s=0\nfor i in range({a},{b}+1):\n  if i%{k}==0:\n    s+=i\nprint(s)",
             "print(sum(i%{k} for i in range({a},{b}+1)))",
         ),
+        steps=(
+            f"{a}-1={a - 1}.",
+            *division(a - 1, k),
+            *division(b, k),
+            f"{b // k}-{(a - 1) // k}={b // k - (a - 1) // k}.",
+        ),
         a=a,
         b=b,
         k=k,
@@ -50,6 +57,10 @@ def ones_in_binary(rng: Random) -> Draft:
         wrong=(
             "c=0\nn={n}\nwhile n:\n  c+=1\n  n//=2\nprint(c)",
             "c=0\nn={n}\nwhile n:\n  c+=n%10\n  n//=2\nprint(c)",
+        ),
+        steps=(
+            *(f"{n >> i}=2*{n >> i + 1}+{n >> i & 1}." for i in range(n.bit_length())),
+            *digit_addition([n >> i & 1 for i in range(n.bit_length())]),
         ),
         n=n,
     )

@@ -21,8 +21,8 @@ from rstar2.protocol.manifest import (
     TURN_CLOSE,
     TURN_OPEN,
 )
+from rstar2.training.examples import Example
 from rstar2.training.sft_mix.messages import RESERVED, Call, Conversation, Message, Role
-from rstar2.training.traces import Example
 
 _OFFER = PAPER.system.partition("\n\n")[2]
 _BEFORE, _AFTER = _OFFER.split("{tools}")
