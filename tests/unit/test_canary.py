@@ -33,15 +33,27 @@ from rstar2.experiments.canary import (
     first_difference,
 )
 from rstar2.experiments.conditions import ConditionError
-from rstar2.experiments.planner import plan_experiment
-from rstar2.experiments.publish import publish
+from rstar2.experiments.publish import publish, results_folder
 from rstar2.experiments.report import NoRecordsError, committed_records
+from rstar2.experiments.sweeps import load_sweep
 from rstar2.records import Hardware, provenance
 from rstar2.training import supervised
 
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+SWEEP = """
+preset: test
+seeds: [0]
+arms: [grpo, grpo-roc]
+runs:
+  - {notebook: 10_run_sft, with: {evaluation: book}}
+  - {notebook: 11_run_rl, with: {evaluation: book}}
+keep_weights: [sft]
+"""
+RECORDS = Path("results", "laptop-test")
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +63,17 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name in ("presets", "notebooks"):
         shutil.copytree(ROOT / name, root / name)
     shutil.copy(ROOT / "pyproject.toml", root)
+    (root / "sweeps").mkdir()
+    (root / "sweeps" / "laptop-test.yaml").write_text(SWEEP)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         quick(patch)
         clean = replace(provenance(), commit="a" * 40, dirty=False)
         patch.setattr(worker, "provenance", lambda: clean)
-        plans = plan_experiment("test", [0], "book")
-        for plan in plans:
+        sweep = load_sweep("laptop-test")
+        for plan in sweep.plans:
             worker.make(plan, lambda: False)
-        publish(plans, root / "results" / "laptop")
+        publish(sweep, results_folder(sweep))
         shutil.rmtree(root / "runs")
         yield root
 
@@ -80,7 +94,7 @@ def checkout(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def quick(patch: pytest.MonkeyPatch) -> None:
     """Fewer sources to hash, fewer problems to learn guessing from."""
-    patch.setattr(planner, "deciding_sources", lambda entry: [entry])
+    patch.setattr(planner, "deciding_sources", lambda entry, _others: [entry])
     patch.setattr(rstar2.problems.laptop, "BASELINE_DRAWS", 50)
 
 
@@ -185,11 +199,11 @@ def test_more_cores_or_memory_excuse_nothing(checkout: Path) -> None:
 
 
 def forget_checkpoint(checkout: Path) -> None:
-    shutil.rmtree(checkout / "results" / "laptop" / "test-seed0-sft" / "checkpoint")
+    shutil.rmtree(checkout / RECORDS / "sft-seed0" / "checkpoint")
 
 
 def forget_sft(checkout: Path) -> None:
-    shutil.rmtree(checkout / "results" / "laptop" / "test-seed0-sft")
+    shutil.rmtree(checkout / RECORDS / "sft-seed0")
 
 
 def forget_preset(checkout: Path) -> None:
@@ -197,12 +211,12 @@ def forget_preset(checkout: Path) -> None:
 
 
 def forget_parameter(checkout: Path) -> None:
-    params = checkout / "results" / "laptop" / "test-seed0-grpo" / "params.json"
+    params = checkout / RECORDS / "grpo-seed0" / "params.json"
     params.write_text(json.dumps({**json.loads(params.read_text()), "gone": 1}))
 
 
 def forget_notebook(checkout: Path) -> None:
-    run = checkout / "results" / "laptop" / "test-seed0-grpo" / "run.json"
+    run = checkout / RECORDS / "grpo-seed0" / "run.json"
     run.write_text(
         json.dumps({k: v for k, v in json.loads(run.read_text()).items() if k != "notebook"})
     )
@@ -230,8 +244,8 @@ def test_what_cannot_be_repeated_is_told_as_missing(
 
 
 def test_a_damaged_record_is_named(checkout: Path) -> None:
-    (checkout / "results" / "laptop" / "test-seed0-sft" / "metrics.parquet").write_bytes(b"x")
-    with pytest.raises(CanaryError, match=r"test-seed0-sft/metrics.parquet cannot be read: "):
+    (checkout / RECORDS / "sft-seed0" / "metrics.parquet").write_bytes(b"x")
+    with pytest.raises(CanaryError, match=r"sft-seed0/metrics.parquet cannot be read: "):
         findings(only=("arm=sft",))
 
 
@@ -352,14 +366,14 @@ def test_the_command_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -
     assert type_("--canary") == 0
     said = capsys.readouterr()
     assert [line.split()[:3] for line in said.out.splitlines()[1:4]] == [
-        ["test-seed0-grpo", "same", "3"],
-        ["test-seed0-grpo-roc", "same", "3"],
-        ["test-seed0-sft", "same", "3"],
+        ["grpo-roc-seed0", "same", "3"],
+        ["grpo-seed0", "same", "3"],
+        ["sft-seed0", "same", "3"],
     ]
     assert said.out.splitlines()[4].startswith("stale records: 0 of 3 (")
     lines = said.err.splitlines()
     assert len(lines) == 3, "a line a record, and no bar of a library"
-    assert lines[2].startswith("3/3 test-seed0-sft: its data and tokenizer first, half a minute")
+    assert lines[2].startswith("3/3 sft-seed0: its data and tokenizer first, half a minute")
 
 
 def test_a_stale_record_is_exit_code_1_a_line_and_json(

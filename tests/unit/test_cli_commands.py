@@ -4,25 +4,26 @@
 
 import asyncio
 import io
-import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
 import pytest
+import yaml
 from command_line import Typed
+from made_runs import CLEAN, all_finished, finished, quick
 from rich.console import Console
 from transformers import PreTrainedTokenizerFast
 
-import rstar2.cli
-import rstar2.problems.laptop
 from rstar2.book import build
 from rstar2.book.build import BookBuildError
 from rstar2.cli.solve import Screen, ShownEngine, ShownTools
 from rstar2.experiments import publish
+from rstar2.experiments.plans import NATURAL_SWEEP
 from rstar2.experiments.presets import load_torch_preset
-from rstar2.experiments.report import Record, committed_records, laptop_report
+from rstar2.experiments.publish import record_plans
+from rstar2.experiments.report import committed_records, laptop_report
+from rstar2.experiments.sweeps import Sweep, load_sweep
 from rstar2.problems import ProblemSet
 from rstar2.protocol import LAPTOP, TokenTemplate, Trajectory
 from rstar2.records import Hardware, Provenance
@@ -30,7 +31,6 @@ from rstar2.rollout import RolloutLimits, SamplingParams, TokenOutput, run_rollo
 from rstar2.sandbox import Sandbox
 from rstar2.training.checkpoint import Policy, save_policy
 from rstar2.training.model import new_model
-from rstar2.training.spec import Arm
 from rstar2.training.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,7 @@ def type_(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "--preset", "nope"], "no preset 'nope'; presets/ has: laptop, "),
+        (["train", "--preset", "nope"], "no preset 'nope'; presets/ has: lab"),
         (
             ["train", "--preset", "test", "--evaluation", "big"],
             "evaluation is 'big': give one of none, book, results",
@@ -147,48 +147,140 @@ def test_a_book_that_cannot_be_built_shows_its_log_and_then_one_line(
     assert err == "x = [1 / 0]\nZeroDivisionError\nrstar2: jupyter-book stopped with code 1\n"
 
 
+def natural_sweep(checkout: Path) -> Sweep:
+    """The natural sweep, on the preset test, the only one of the checkout."""
+    for path in (checkout / "sweeps").glob("laptop-*.yaml"):
+        path.unlink()
+    sized = {"evaluation": "results"}
+    content = {
+        "description": "Two arms.",
+        "preset": "test",
+        "seeds": [0, 1],
+        "arms": {
+            "grpo": {"arm": "grpo"},
+            "grpo-roc": {"arm": "grpo-roc"},
+            "dapo-cot": {"arm": "grpo", "changes": {"manifest": "laptop-no-tool"}},
+        },
+        "runs": [
+            {"notebook": "10_run_sft", "with": sized},
+            {"notebook": "11_run_rl", "with": sized},
+        ],
+        "keep_weights": ["sft"],
+    }
+    path = checkout / "sweeps" / f"{NATURAL_SWEEP}.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return load_sweep(NATURAL_SWEEP)
+
+
 @pytest.fixture
-def records(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> list[Record]:
-    """Two seeds of both arms and their SFT, with scores that differ by seed."""
-    monkeypatch.setattr(rstar2.problems.laptop, "BASELINE_DRAWS", 50)
-    for arm, seed in itertools.product(("sft", *Arm), (11, 12)):
-        folder = checkout / "results" / "laptop" / f"seed{seed}-{arm}"
-        folder.mkdir(parents=True)
-        facts = {"arm": arm, "seed": seed, "preset": "laptop", "label": "laptop run"}
-        run = {
-            "format": 1,
-            "id": "ab",
-            "state": "done",
-            "wall_seconds": 60.0,
-            **DIRTY.as_dict(),
-            **facts,
-        }
-        (folder / "run.json").write_text(json.dumps({**run, "started": "2026-01-01T00:00:00"}))
-        steps = {"step": range(1, 5), "accuracy": 0.5, "tool_error_in_correct": 0.1}
-        pd.DataFrame(steps).to_parquet(folder / "metrics.parquet")
-        scores = {"samples": 100, "correct": 50 + seed, "calls_in_correct": 100, "truncated": 0}
-        scores |= {"errors_in_correct": seed, "tokens": 123456, "tokens_in_correct": 1}
-        rows = [{"problem_set": one.value, **scores} for one in ProblemSet]
-        pd.DataFrame(rows).to_parquet(folder / "evaluation.parquet")
-    return committed_records()
+def natural(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    """Its records, with scores that differ by seed; one run is not done."""
+    quick(monkeypatch)
+    sweep = natural_sweep(checkout)
+    for task in sweep.tasks[:-1]:
+        finished(task.plan, correct=2 + (task.seed or 0))
+    publish.publish(sweep, publish.results_folder(sweep))
+    claims = yaml.safe_load((checkout / "sweeps" / "claims.yaml").read_text())
+    kept = [claim for claim in claims if claim["sweep"] == NATURAL_SWEEP][:4]
+    kept[2]["population"] = {"held_out": "families"}
+    (checkout / "sweeps" / "claims.yaml").write_text(yaml.safe_dump(kept))
+    (checkout / "sweeps" / "verdicts.yaml").write_text(f"{kept[0]['id']}: Because.")
+    return sweep
 
 
-def test_the_report_fits_a_pipe_of_80_columns(type_: Typed, records: list[Record]) -> None:
+@pytest.mark.usefixtures("natural")
+def test_the_report_tells_of_every_arm_every_claim_and_what_is_missing(type_: Typed) -> None:
     code, out, err = type_("report", "laptop", "--json", "report.json")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert lines[0] == "Mean over seeds [95% interval]; seeds: grpo 2, grpo-roc 2"
-    assert "unseen_composition after SFT grpo grpo-roc" in lines
-    assert lines.count(" ".join(["accuracy", *["0.61 [0.55, 0.68]"] * 3])) == 4
-    assert sum(line.startswith("accuracy of guessing 0.") for line in lines) == 4
-    assert json.loads(Path("report.json").read_text()) == laptop_report(records)
+    assert "laptop-natural: Two arms." in lines
+    assert "1 of 10 records are missing: dapo-cot-seed1" in lines
+    for name in ("sft", "grpo", "grpo-roc", "dapo-cot-sft"):
+        rows = [line for line in lines if line.startswith(f"{name} 2 0.62 ")]
+        assert len(rows) == len(ProblemSet), name
+    assert sum(line.startswith("dapo-cot 1 0.50 0.167 50 50") for line in lines) == 4
+    assert sum(line.startswith("guessing 0.") for line in lines) == 4
+    told = json.loads(Path("report.json").read_text())
+    assert list(told) == ["arms", "claims"]
+    assert list(told["arms"]) == ["grpo", "grpo-roc", "dapo-cot"]
+    assert told["arms"] == laptop_report(committed_records())["arms"]
+    names = {"id", "claim", "paper", "effect", "seeds", "verdict", "why"}
+    assert [set(one) for one in told["claims"]] == [names] * 4
+    assert [one["why"] for one in told["claims"]] == ["Because.", "", "", ""]
+    (claim,) = [line for line in lines if line.startswith(f"{told['claims'][0]['id']}: ")]
+    assert out.count("Why: Because.") == 1
+    assert claim.startswith(f"{told['claims'][0]['id']}: {told['claims'][0]['claim'][:20]}")
 
 
-def test_the_picture_is_a_png_of_the_arms(type_: Typed, records: list[Record]) -> None:
+@pytest.mark.usefixtures("natural")
+def test_a_claim_that_cannot_be_read_is_one_line(type_: Typed, checkout: Path) -> None:
+    (checkout / "sweeps" / "claims.yaml").write_text("[{id: x}]")
+    assert "claims.yaml: 0.claim: Field required" in type_.refused("report", "laptop")
+
+
+@pytest.mark.usefixtures("natural")
+def test_the_picture_is_a_png_of_the_arms(type_: Typed) -> None:
     code, _, err = type_("report", "laptop", "--figure", "picture.png")
     assert (code, err) == (0, "")
     assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_no_arm_is_one_line(
+    type_: Typed, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+    sweep = natural_sweep(checkout)
+    finished(sweep.plans[0])
+    publish.publish(sweep, publish.results_folder(sweep))
+    (checkout / "sweeps" / "claims.yaml").write_text("[]")
+    line = type_.refused("report", "laptop", "--figure", "picture.png")
+    assert "no record of grpo or grpo-roc to draw" in line
+    assert not Path("picture.png").exists()
+
+
+def test_results_are_published_as_runs_finish(
+    type_: Typed, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+    sweep = natural_sweep(checkout)
+    finished(sweep.plans[0])
+    code, out, err = type_("results", "publish")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == f"results/{NATURAL_SWEEP}/sft-seed0"
+    assert lines[1] == f"missing: {NATURAL_SWEEP}/grpo-seed0"
+    assert len(lines) == len(sweep.tasks)
+    assert type_("results", "publish", NATURAL_SWEEP)[1].splitlines() == lines[1:]
+    (checkout / "results" / NATURAL_SWEEP / "old").mkdir()
+    (checkout / "results" / NATURAL_SWEEP / "old" / "run.json").write_text("{}")
+    assert "of no run of the sweep: laptop-natural/old" in type_("results", "publish")[1]
+
+
+@pytest.mark.parametrize("words", [["publish", "test"], ["remake", "--only", "test"]])
+def test_only_record_sweeps_are_published(
+    words: list[str], type_: Typed, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "provenance", lambda: CLEAN)
+    natural_sweep(checkout)
+    line = type_.refused("results", *words)
+    assert "'test' is no record sweep; they are: laptop-natural" in line
+
+
+def test_remaking_what_is_done_publishes_and_draws_it(
+    type_: Typed, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+    monkeypatch.setattr(publish, "provenance", lambda: CLEAN)
+    sweep = natural_sweep(checkout)
+    all_finished(sweep.plans)
+    (checkout / "book" / "_static").mkdir(parents=True)
+    code, out, err = type_("results", "remake", "--only", NATURAL_SWEEP)
+    assert (code, err) == (0, f"{NATURAL_SWEEP}\n")
+    lines = out.splitlines()
+    assert lines[:-2] == [f"results/{NATURAL_SWEEP}/{one.name}" for one in record_plans(sweep)]
+    assert lines[-2:] == ["book/_static/laptop-run.png", "Commit results/ and the picture now."]
+    assert (checkout / lines[-2]).read_bytes().startswith(b"\x89PNG")
 
 
 # --- solve --------------------------------------------------------------------------------

@@ -29,10 +29,9 @@ from rstar2.experiments.collect import (
     write_collected,
 )
 from rstar2.experiments.curves import by_seed, compare
-from rstar2.experiments.finished_runs import CollectError, FinishedRun, pooled_rates
-from rstar2.experiments.report import committed_records, rates
+from rstar2.experiments.finished_runs import CollectError, FinishedRun
+from rstar2.experiments.report import Record
 from rstar2.experiments.seed_means import SeedMean, Source
-from rstar2.problems import ProblemSet
 from rstar2.records import MetricsLog, RecordError
 
 COUNTS = ("samples", "correct", "calls_in_correct", "errors_in_correct")
@@ -258,35 +257,31 @@ def test_a_rate_of_a_set_pools_its_problems(tmp_path: Path) -> None:
     assert undefined == {"easy"}
 
 
-def test_pooled_rates_are_those_of_the_report() -> None:
-    record = committed_records()[0]
-    table = record.evaluation
-    for problem_set in ProblemSet:
-        totals = table[table["problem_set"] == problem_set.value].sum(numeric_only=True)
-        assert pooled_rates(totals) == pytest.approx(rates(record, problem_set), nan_ok=True)
-
-
-def test_the_committed_records_say_what_the_book_says() -> None:
-    records = committed_records()
-    arms = ("grpo", "grpo-roc")
+def test_a_batch_says_of_its_runs_what_the_book_says_of_their_records(tmp_path: Path) -> None:
+    right = {("low", 1): 2, ("low", 2): 4, ("high", 1): 7, ("high", 2): 5}
     runs = [
-        FinishedRun(r.run["name"], r.run["id"], r.arm, r.seed, "rl", r.path, {"seed": r.seed})
-        for arm in arms
-        for r in records
-        if r.arm == arm
+        evaluated(
+            run(tmp_path, arm, seed, accuracy=[0.5]),
+            easy=[(8, correct, 10, seed, 800, 400, 0), (8, 4, 9, 2, 700, 300, 1)],
+            hard=[(8, correct - 1, 5, 1, 900, 100, 3)],
+        )
+        for (arm, seed), correct in right.items()
     ]
     found = collect(runs)
-    for part in ProblemSet:
-        grpo, roc = (
-            by_seed([r for r in records if r.arm == arm], part, "accuracy") for arm in arms
-        )
-        assert mean(found.summary, "accuracy", "grpo", part.value).values == pytest.approx(grpo)
-        difference = mean(found.differences, "accuracy", "grpo-roc", part.value)
-        expected = compare(roc, grpo)
-        assert difference.minus == "grpo"
-        assert difference.values == pytest.approx(expected.differences)
-        assert difference.interval.low == pytest.approx(expected.interval.low)
-        assert difference.interval.high == pytest.approx(expected.interval.high)
+    records = {
+        arm: [Record(one.folder, {"arm": arm, "seed": one.seed}) for one in runs if one.arm == arm]
+        for arm in ("low", "high")
+    }
+    for part in ("easy", "hard"):
+        for rate in ("accuracy", "tool_error_in_correct"):
+            low, high = (by_seed(records[arm], part, rate) for arm in ("low", "high"))
+            assert mean(found.summary, rate, "low", part).values == pytest.approx(low)
+            difference = mean(found.differences, rate, "high", part)
+            expected = compare(high, low)
+            assert difference.minus == "low"
+            assert difference.values == pytest.approx(expected.differences)
+            assert difference.interval.low == pytest.approx(expected.interval.low)
+            assert difference.interval.high == pytest.approx(expected.interval.high)
 
 
 # --- over seeds --------------------------------------------------------------------------

@@ -1,24 +1,20 @@
-"""Experiments: presets, plans, progress, what may be published, what a report says."""
+"""Experiments: plans, batches, progress."""
 
-import json
 import math
 import os
 import re
-import shutil
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from made_runs import finished, quick
 from rich.console import Console
 from rich.progress import Progress
 
-import rstar2.problems.laptop
-from rstar2.experiments import laptop, planner, publish, summaries, worker
+from rstar2.experiments import planner, summaries
 from rstar2.experiments.batch import (
     BatchError,
     _reason,
@@ -26,40 +22,21 @@ from rstar2.experiments.batch import (
     run_batch,
 )
 from rstar2.experiments.checkout import project_root
-from rstar2.experiments.claims import claims_met
 from rstar2.experiments.execute import execute
 from rstar2.experiments.planner import Planner, plan_experiment
 from rstar2.experiments.plans import Plan
-from rstar2.experiments.presets import PresetError, load_torch_preset
+from rstar2.experiments.presets import PresetError
 from rstar2.experiments.progress import ProgressFile, read_progress
-from rstar2.experiments.publish import PublishError, refuse_unpublishable
-from rstar2.experiments.report import (
-    NoRecordsError,
-    committed_records,
-    laptop_report,
-    of_arm,
-    records_of_this_machine,
-)
 from rstar2.experiments.signals import signals_noted, signals_unwind
-from rstar2.problems import ProblemSet
-from rstar2.protocol import LAPTOP, TokenTemplate
-from rstar2.records import Hardware, Provenance, RecordError, RunFolder, RunStoppedError, Session
-from rstar2.training.checkpoint import Policy, save_policy
-from rstar2.training.evaluate import Evaluation, ProblemScore
-from rstar2.training.model import new_model
-from rstar2.training.tokenizer import train_tokenizer
+from rstar2.records import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
-CLEAN = Provenance("a" * 40, False, Hardware("cpu", 2, 4.0), {"python": "3.11"})
 
 
 @pytest.fixture(autouse=True)
 def checkout(own_checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout of its own, in which the test stands; its runs come from a clean commit."""
-    monkeypatch.setattr(worker, "provenance", lambda: CLEAN)
-    # For speed: fewer sources to hash, fewer problems to learn guessing from.
-    monkeypatch.setattr(planner, "deciding_sources", lambda entry: [entry])
-    monkeypatch.setattr(rstar2.problems.laptop, "BASELINE_DRAWS", 50)
+    quick(monkeypatch)
     return own_checkout
 
 
@@ -143,7 +120,7 @@ def test_an_id_changes_with_parameters_and_sources_but_not_with_comments(
 ) -> None:
     source = tmp_path / "source.py"
     source.write_text("x = 1\n")
-    monkeypatch.setattr(planner, "deciding_sources", lambda _: [source])
+    monkeypatch.setattr(planner, "deciding_sources", lambda _entry, _others: [source])
     first = Planner().sft("test", 0, "book").run_id
     assert Planner().sft("test", 1, "book").run_id != first
     assert Planner().sft("test", 0, "results").run_id != first
@@ -158,7 +135,7 @@ def test_an_id_changes_with_parameters_and_sources_but_not_with_comments(
     [
         (("test", 0, "big", "grpo"), "evaluation is 'big': give one of none, book, results"),
         (("test", -1, "book", "grpo"), "seed is -1: give a number from 0"),
-        (("test", 0, "book", "ppo"), "no arm 'ppo'; the arms are: grpo, grpo-roc"),
+        (("test", 0, "book", "ppo"), "no arm 'ppo'; the arms are: grpo, grpo-2g"),
         (("test", True, "book", "grpo"), "seed is True: give a number from 0"),
         (("nope", 0, "book", "grpo"), "no preset 'nope'"),
         (("test", 0, "none", "grpo", 4), r"stage is 4: preset test has stages 1 to 3 \(0 is all"),
@@ -343,49 +320,7 @@ def test_a_console_that_is_no_terminal_is_told_shares_and_time_left() -> None:
     assert line == "a-run: 20%, RL 2/10; all: 10%, 0:30:00 left"
 
 
-# --- finished runs, written as the runs write them ----------------------------------------
-
-
-def finished(plan: Plan, correct: int = 3, calls: int = 6, errors: int = 1) -> Plan:
-    """Gives the plan a finished run whose every problem has the same score."""
-    with worker.working_on(plan) as folder:
-        _finish(plan, folder, correct, calls, errors)
-    return plan
-
-
-def _finish(plan: Plan, folder: RunFolder, correct: int, calls: int, errors: int) -> None:
-    folder.metrics.append({"step": 1, "phase": "sft", "loss": 1.0})
-    folder.append_timing({"step": 1, "seconds": 0.1})
-    scores = [
-        ProblemScore(
-            problem_set=problem_set.value,
-            problem_id=f"{problem_set}-{number}",
-            family="divisors",
-            composition="",
-            samples=4,
-            correct=correct,
-            calls=8,
-            errors=4,
-            calls_in_correct=calls,
-            errors_in_correct=errors,
-            tokens=200,
-            tokens_in_correct=100,
-            truncated=1,
-        )
-        for problem_set in ProblemSet
-        for number in range(2)
-    ]
-    laptop._write_evaluation(folder, Evaluation(tuple(scores), ()))
-    tokenizer = train_tokenizer(["a b c"], 310)
-    template = TokenTemplate(tokenizer, LAPTOP)
-    shape = load_torch_preset(plan.params["preset"]).model
-    model = new_model(shape, vocab_size=len(tokenizer), end_id=template.end_id, seed=0)
-    save_policy(Policy(model, tokenizer, template), folder.checkpoints / "final")
-    laptop._finish(laptop.Job(plan, folder), Session(folder), Counter())
-
-
-def experiment(*seeds: int, **scores: int) -> list[Plan]:
-    return [finished(plan, **scores) for plan in plan_experiment("test", seeds, "book")]
+# --- finished runs ------------------------------------------------------------------------
 
 
 def test_a_finished_run_says_so() -> None:
@@ -396,162 +331,3 @@ def test_a_finished_run_says_so() -> None:
     assert table["accuracy"].tolist() == [0.75] * 4
     assert table["tool errors in correct"].tolist() == pytest.approx([1 / 6] * 4, abs=1e-3)
     assert summaries.loss_summary(RunFolder.open(plan.folder))["last"].tolist() == [1.0]
-
-
-# --- publishing ---------------------------------------------------------------------------
-
-
-def test_published_records_replace_their_folders_whole(checkout: Path) -> None:
-    results = checkout / "results" / "laptop"
-    stale = results / "test-seed0-grpo" / "stale.txt"
-    stale.parent.mkdir(parents=True)
-    stale.touch()
-    for leftover in ("test-seed9-grpo", ".test-seed0-sft.partial"):
-        (results / leftover).mkdir()
-        (results / leftover / "run.json").touch()
-    done = experiment(0)
-    folders = publish.publish(done, results)
-    assert folders == [results / plan.name for plan in done]
-    assert sorted(path.name for path in results.iterdir()) == sorted(plan.name for plan in done)
-    assert not stale.exists()
-    for plan, folder in zip(done, folders, strict=True):
-        record = RunFolder.open(folder)
-        assert record.read()["label"] == "laptop run"
-        assert record.read()["commit"] == CLEAN.commit
-        assert plan.preset is not None
-        assert record.read()["settings"] == plan.preset.model_dump(mode="json")
-        assert record.params == plan.params
-        assert record.metrics_parquet.read_bytes() == (plan.folder / "metrics.parquet").read_bytes()
-        assert (folder / "checkpoint" / "model.safetensors").exists()
-        assert "worker" not in record.read()
-    shutil.copytree(folders[0], results / ".test-seed0-sft.partial")
-    assert len(committed_records()) == 3, "an interrupted copy is no record"
-
-
-def test_an_unfinished_run_is_not_published(checkout: Path) -> None:
-    plan = Planner().sft("test", 0, "book")
-    with pytest.raises(RunStoppedError), worker.working_on(plan):
-        raise RunStoppedError("asked")
-    with pytest.raises(PublishError, match="test-seed0-sft is not done; nothing was published"):
-        publish.publish([plan], checkout / "results")
-    assert not (checkout / "results").exists()
-
-
-@pytest.mark.parametrize(("commit", "dirty"), [(None, None), ("a" * 40, True), ("a" * 40, None)])
-def test_a_dirty_or_unknown_commit_is_not_published(
-    commit: str | None, dirty: bool | None, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = Provenance(commit, dirty, CLEAN.hardware, {})
-    monkeypatch.setattr(worker, "provenance", lambda: here)
-    plan = finished(Planner().sft("test", 0, "book"))
-    with pytest.raises(PublishError, match="unknown or dirty commit; nothing was published"):
-        publish.publish([plan], checkout / "results")
-    assert not (checkout / "results").exists()
-    monkeypatch.setattr(publish, "provenance", lambda: here)
-    with pytest.raises(PublishError, match="commit, then run again"):
-        refuse_unpublishable()
-
-
-def test_a_place_that_cannot_be_written_is_one_clear_error(checkout: Path) -> None:
-    plan = finished(Planner().sft("test", 0, "book"))
-    (checkout / "results").write_text("a file")
-    with pytest.raises(PublishError, match=f"cannot publish to {checkout / 'results'}"):
-        publish.publish([plan], checkout / "results")
-    (checkout / "runs" / "x").mkdir()
-    shutil.rmtree(checkout / "runs")
-    (checkout / "runs").write_text("a file")
-    with pytest.raises(RecordError, match="cannot make folder"), worker.working_on(plan):
-        pass
-
-
-# --- the report ---------------------------------------------------------------------------
-
-
-def test_without_records_there_is_no_report() -> None:
-    with pytest.raises(NoRecordsError, match="`make results` makes them"):
-        committed_records()
-    assert records_of_this_machine("test", 0) == []
-
-
-def test_a_single_seed_has_no_interval() -> None:
-    experiment(0)
-    report = laptop_report(records_of_this_machine("test", 0))
-    assert json.loads(json.dumps(report, allow_nan=False)) == report
-    assert list(report["arms"]) == ["grpo", "grpo-roc"]
-    arm = report["arms"]["grpo-roc"]
-    assert arm["seeds"] == 1
-    assert arm["final_accuracy"] == arm["sft_accuracy"] == [0.75, None, None]
-    assert arm["final_tool_error_in_correct"] == [pytest.approx(1 / 6), None, None]
-    assert arm["final_tokens"] == [50.0, None, None]
-    assert list(arm["by_set"]) == [problem_set.value for problem_set in ProblemSet]
-    assert all(0 <= row["guessing"] <= 1 for row in arm["by_set"].values())
-
-
-def test_several_seeds_have_a_mean_and_an_interval(checkout: Path) -> None:
-    done = experiment(0, correct=2) + experiment(1, correct=4)
-    publish.publish(done, checkout / "results" / "laptop")
-    records = committed_records()
-    assert [record.seed for record in of_arm(records, "grpo")] == [0, 1]
-    mean, low, high = laptop_report(records)["arms"]["grpo"]["final_accuracy"]
-    assert mean == 0.75
-    # Student t of two values: half the distance times t(1, 0.975) = 12.706.
-    assert (low, high) == (pytest.approx(0.75 - 3.1766, abs=1e-3), pytest.approx(3.9266, abs=1e-3))
-
-
-def test_what_never_happened_is_null() -> None:
-    experiment(0, correct=0, calls=0, errors=0)
-    report = laptop_report(records_of_this_machine("test", 0))
-    assert report["arms"]["grpo"]["final_tool_error_in_correct"] == [None, None, None]
-    assert json.dumps(report, allow_nan=False)
-
-
-def test_an_arm_without_records_is_left_out() -> None:
-    finished(Planner().sft("test", 0, "book"))
-    finished(Planner().rl("test", 0, "book", "grpo"))
-    assert list(laptop_report(records_of_this_machine("test", 0))["arms"]) == ["grpo"]
-    assert laptop_report([]) == {"arms": {}}
-
-
-# --- claims -------------------------------------------------------------------------------
-
-CLAIMS = yaml.safe_load((ROOT / "sweeps" / "claims.yaml").read_text())["laptop"]["claims"]
-
-
-def made(sft: dict[str, int], rl: dict[str, int]) -> dict[str, Any]:
-    """The report on one seed with these scores."""
-    for plan in plan_experiment("test", [0], "book"):
-        finished(plan, **(sft if plan.arm == "sft" else rl))
-    return laptop_report(records_of_this_machine("test", 0))
-
-
-def test_claims_are_held_against_the_report() -> None:
-    report = made({"correct": 2, "errors": 3}, {"correct": 4, "errors": 1})
-    outcomes = claims_met(report, CLAIMS)
-    assert [outcome.name for outcome in outcomes] == [claim["name"] for claim in CLAIMS]
-    assert all(outcome.met for outcome in outcomes), outcomes
-    assert [outcome.measured for outcome in outcomes[:4]] == [(0.5,), (1.0,), (1.0,), (0.5,)]
-    assert outcomes[4].measured == pytest.approx((-1 / 3, -1 / 3))
-
-
-def test_a_claim_that_is_missed_is_told() -> None:
-    report = made({"correct": 3, "errors": 1}, {"correct": 2, "errors": 1})
-    assert not any(outcome.met for outcome in claims_met(report, CLAIMS))
-
-
-def test_a_number_that_is_not_there_meets_no_claim() -> None:
-    assert not any(outcome.met for outcome in claims_met({"arms": {}}, CLAIMS))
-    report = made({"correct": 2, "calls": 0, "errors": 0}, {"correct": 4})
-    assert not claims_met(report, CLAIMS)[4].met
-
-
-@pytest.mark.parametrize(
-    ("claim", "message"),
-    [
-        ({"name": "other", "what": "", "at_least": 1}, "nothing says which number"),
-        ({"name": "roc_gains", "what": ""}, "give between, at_least or falls"),
-        ({"name": "roc_gains", "what": "", "falls": False}, "give between, at_least or falls"),
-    ],
-)
-def test_a_claim_that_cannot_be_evaluated_is_refused(claim: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        claims_met({"arms": {}}, [claim])

@@ -20,10 +20,11 @@ from rstar2.cli.preset import app
 from rstar2.experiments import presets
 from rstar2.experiments.preset_files import leaves, read_preset_file
 from rstar2.experiments.presets import (
+    FamilyPreset,
+    LaboratoryPreset,
     Origin,
     Preset,
     PresetError,
-    TorchPreset,
     VerlPreset,
     load_preset,
     preset_names,
@@ -34,7 +35,7 @@ from rstar2.training.sft_mix import PAPER_MIX
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(__file__).parent / "data" / "presets"
-NAMES = ("laptop", "mi300x-64", "mi300x-64-32b", "one-gpu", "test")
+NAMES = ("laboratory", "laptop", "mi300x-64", "mi300x-64-32b", "one-gpu", "test")
 PRESETS = {name: load_preset(name) for name in NAMES}
 PAPER_PRESETS = ("mi300x-64", "mi300x-64-32b")
 
@@ -84,7 +85,7 @@ def test_these_are_the_presets() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_value_has_an_origin(name: str) -> None:
     preset = PRESETS[name]
-    told = dict(leaves(preset.model_dump(mode="json"), ""))
+    told = dict(leaves(preset.model_dump(mode="json", exclude_unset=True), ""))
     assert preset.origins.keys() == told.keys()
     assert {place: setting.value for place, setting in preset.settings.items()} == told
     assert set(preset.origins.values()) <= set(Origin)
@@ -113,10 +114,11 @@ def test_description_resources_and_cost_decide_no_number() -> None:
         assert changed.deciding_values() != PRESETS[name].deciding_values()
 
 
-def test_the_trainer_says_which_sections_there_are() -> None:
+def test_trainer_and_habit_say_which_sections_there_are() -> None:
+    kinds = {"laboratory": LaboratoryPreset, "laptop": FamilyPreset, "test": FamilyPreset}
     for name, preset in PRESETS.items():
-        assert type(preset) is {"torch": TorchPreset, "verl": VerlPreset}[preset.trainer], name
-    assert {name for name in NAMES if PRESETS[name].trainer == "torch"} == {"test", "laptop"}
+        assert type(preset) is kinds.get(name, VerlPreset)
+        assert preset.trainer == ("torch" if name in kinds else "verl")
 
 
 def test_pools_and_benchmarks_are_sets_that_the_data_commands_know() -> None:
@@ -173,6 +175,8 @@ OF_THE_PAPER: dict[str, Any] = dict(
                 "normaliser": "group",
                 "clip_low": 0.2,
                 "clip_high": 0.28,
+                "tool_penalty": 0.0,
+                "overlong_filtering": False,
                 "learning_rate": 1e-6,
                 "warmup_steps": 20,
                 "mining_samples": 8,
@@ -538,7 +542,7 @@ WRONG: dict[type, list[Any]] = {
 @given(data=st.data())
 def test_any_value_of_a_wrong_type_is_one_line_with_the_place(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(NAMES))
-    typed = dict(leaves(PRESETS[name].model_dump(mode="json"), ""))
+    typed = dict(leaves(PRESETS[name].model_dump(mode="json", exclude_unset=True), ""))
     place = data.draw(st.sampled_from(sorted(typed)))
     wrong = data.draw(st.sampled_from(WRONG[type(typed[place])]))
     line = fault(name, {place: wrong})

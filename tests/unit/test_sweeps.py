@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from rstar2.errors import UserError
 from rstar2.experiments import planner
 from rstar2.experiments.notebook_files import NotebookError
-from rstar2.experiments.planner import plan_experiment
-from rstar2.experiments.plans import RECORD_SEEDS, Kind, Plan
+from rstar2.experiments.plans import BOOK_SEED, NATURAL_SWEEP, Kind, Plan
 from rstar2.experiments.sweeps import (
     Sweep,
     SweepError,
@@ -30,7 +29,11 @@ from rstar2.experiments.sweeps import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml") if path.stem != "claims")
+SWEEPS = sorted(
+    path.stem
+    for path in (ROOT / "sweeps").glob("*.yaml")
+    if path.stem not in ("claims", "verdicts")
+)
 
 SFT = {"notebook": "10_run_sft"}
 RL = {"notebook": "11_run_rl"}
@@ -47,7 +50,7 @@ def checkout(own_checkout: Path) -> Path:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """For speed: fewer sources to hash."""
-    monkeypatch.setattr(planner, "deciding_sources", lambda entry: [entry])
+    monkeypatch.setattr(planner, "deciding_sources", lambda entry, _others: [entry])
 
 
 def sweep(*runs: dict[str, Any], name: str = "x", **settings: Any) -> Sweep:
@@ -110,9 +113,10 @@ def test_every_sweep_of_the_checkout_loads(name: str) -> None:
         assert all(base.folder in planned for base in plan.chain), "it can start by itself"
 
 
-def test_the_laptop_sweep_is_the_experiment_of_the_records() -> None:
-    shutil.copy(ROOT / "sweeps" / "laptop.yaml", "sweeps")
-    assert load_sweep("laptop").plans == plan_experiment("laptop", RECORD_SEEDS, "results")
+def test_the_book_trains_the_first_seed_of_the_natural_sweep() -> None:
+    spec = load_sweep(str(ROOT / "sweeps" / f"{NATURAL_SWEEP}.yaml")).spec
+    assert spec.seeds is not None
+    assert spec.seeds[0] == BOOK_SEED
 
 
 # --- which runs, in which order -----------------------------------------------------------
@@ -294,7 +298,7 @@ RUN = "runs: [{notebook: 10_run_sft}]"
         (f"seeds: [x]\n{RUN}", "x.yaml: seeds.0: Input should be a valid integer"),
         (f"preset: test\nseeds: [-1]\n{RUN}", "seed is -1: give a number from 0"),
         (f"preset: test\narms: [1]\n{RUN}", "x.yaml: arms"),
-        (f"preset: nope\n{RUN}", "there is no preset 'nope'; presets/ has: laptop, "),
+        (f"preset: nope\n{RUN}", "there is no preset 'nope'; presets/ has: lab"),
         ("runs: [{notebook: nope}]", "there is no notebook 'nope': give a path, or one of 10_run_"),
         ("runs: [{notebook: notebooks}]", "there is no notebook 'notebooks'"),
         ("arms: [ppo]\nruns: [{notebook: 11_run_rl}]", "there is no arm 'ppo'; the arms are: grpo"),

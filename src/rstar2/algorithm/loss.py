@@ -44,14 +44,16 @@ class PolicyLoss:
         tokens: Number of model tokens.
         clipped_low: Tokens whose gradient the lower bound stops (advantage < 0).
         clipped_high: Tokens whose gradient the upper bound stops (advantage > 0).
-        ratio_sum: Sum of the ratios of new to old probability.
+        kl: Sum of ``ratio - 1 - log ratio``, an estimate of the KL divergence of the policy
+            that sampled from the one being trained that is never negative; reported, no part
+            of the loss.
     """
 
     loss: Tensor
     tokens: Tensor
     clipped_low: Tensor
     clipped_high: Tensor
-    ratio_sum: Tensor
+    kl: Tensor
 
 
 def policy_loss(
@@ -98,7 +100,7 @@ def policy_loss(
         tokens=written.sum(),
         clipped_low=(written & (advantage < 0) & (fixed < 1 - clip.low)).sum(),
         clipped_high=(written & (advantage > 0) & (fixed > 1 + clip.high)).sum(),
-        ratio_sum=torch.where(written, fixed, 0.0).sum(),
+        kl=(fixed - 1 - log_ratio.detach()).sum(),
     )
 
 

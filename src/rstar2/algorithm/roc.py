@@ -89,7 +89,7 @@ class Draw(StrEnum):
     WEIGHTED = "weighted"
     """Positives by their weights, negatives uniformly (paper, section 2.2.3)."""
     WEIGHTED_BOTH_SIGNS = "weighted_both_signs"
-    """Negatives by their weights too: what the paper warns of."""
+    """Negatives by their weights too, which the authors say they tried without profit."""
     CLEANEST_FIRST = "cleanest_first"
     """The positives of least penalty, no chance in it, and the first negatives: the public
     release's way."""

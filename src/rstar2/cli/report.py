@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
@@ -16,18 +16,22 @@ from rstar2.records import atomic_write
 
 if TYPE_CHECKING:
     from rstar2.experiments.claims import Outcome
-    from rstar2.experiments.report import Record
+    from rstar2.experiments.report import Rates, Record
     from rstar2.experiments.sweeps import Sweep
 
 _MEASURES = MappingProxyType(
     {
-        "accuracy": ("accuracy", 2),
-        "tool_error_in_correct": ("errors in correct", 3),
-        "tokens": ("tokens", 0),
-        "tokens_in_correct": ("of right answers", 0),
+        "accuracy": ("\naccuracy", 2),
+        "tool_error_in_correct": ("errors\nin correct", 3),
+        "tokens": ("\ntokens", 0),
+        "tokens_in_correct": ("tokens\nin correct", 0),
     }
 )
-"""Name and digits of each measure of the report."""
+"""Heading and digits of each measure of the report."""
+
+_HEADING = """\
+Mean over seeds [95% interval]. Errors: failed tool calls over calls. Tokens: those that the model
+wrote, a rollout. In correct: in right rollouts alone."""
 
 _NAMED = 4
 """Most records that a line names."""
@@ -57,62 +61,55 @@ def laptop(
     from rstar2.experiments.claims import load_claims, load_reasons, outcomes
     from rstar2.experiments.plans import NATURAL_SWEEP
     from rstar2.experiments.publish import record_sweeps
-    from rstar2.experiments.report import committed_records, laptop_report, records_in
+    from rstar2.experiments.report import committed_records, laptop_report
 
-    committed_records()
+    every = committed_records()
     sweeps = record_sweeps()
-    records = {sweep.name: records_in(sweep.name) for sweep in sweeps}
+    records = {one.name: [r for r in every if r.path.parent.name == one.name] for one in sweeps}
     natural = records.get(NATURAL_SWEEP, [])
     folder = _sweeps_folder()
     claims = load_claims(folder / "claims.yaml")
     found = outcomes(claims, records, load_reasons(folder / "verdicts.yaml", claims))
+    told = {**laptop_report(natural), "claims": [one.as_json() for one in found]}
     if figure_file is not None:
         draw_laptop_run(natural, figure_file)
     if json_file is not None:
-        told = {**laptop_report(natural), "claims": [one.as_json() for one in found]}
         atomic_write(json_file, json.dumps(told, indent=1, allow_nan=False).encode() + b"\n")
     console = Console(highlight=False)
-    for part in _parts(sweeps, records, found):
+    console.print(Text(_HEADING))
+    for sweep in sweeps:
+        guessing = _guessing(told) if sweep.name == NATURAL_SWEEP else {}
+        for part in _sweep(sweep, records[sweep.name], guessing):
+            console.print(part)
+    for part in _claims(found):
         console.print(part)
 
 
-def _parts(
-    sweeps: "Sequence[Sweep]",
-    records: "Mapping[str, Sequence[Record]]",
-    found: "Sequence[Outcome]",
+def _sweep(
+    sweep: "Sweep", records: "Sequence[Record]", guessing: Mapping[str, float]
 ) -> Iterator[RenderableType]:
-    yield Text(
-        "Mean over seeds [95% interval]. Errors in correct: failed tool calls over calls, in right "
-        "rollouts.\nTokens: those that the model wrote, a rollout and a right rollout."
-    )
-    for sweep in sweeps:
-        yield Text(f"\n{sweep.name}: {sweep.spec.description}", style="bold")
-        if missing := _missing(sweep):
-            yield Text(missing)
-        yield from _sets(records[sweep.name])
-    yield Text("\nClaims", style="bold")
-    yield _claims(found)
-
-
-def _sets(records: "Sequence[Record]") -> Iterator[Table]:
-    """A table for each held-out set, a row for each policy: before RL, then every arm."""
+    """What the sweep is, what it lacks, and a table for each held-out set."""
     from rstar2.experiments.report import arm_names, evaluated, held_out, sft_names
 
+    yield Text(f"\n{sweep.name}: {sweep.spec.description}", style="bold")
+    if missing := _missing(sweep):
+        yield Text(missing)
     names = [*sft_names(records), *arm_names(records)]
     policies = {name: [held_out(run) for run in evaluated(records, name)] for name in names}
-    sets = dict.fromkeys(part for runs in policies.values() for run in runs for part in run)
-    for part in sets:
+    for part in dict.fromkeys(part for runs in policies.values() for run in runs for part in run):
         table = Table(box=None, pad_edge=False)
         table.add_column(f"\n{part}", overflow="fold")
-        for column in ("seeds", *(name for name, _ in _MEASURES.values())):
-            table.add_column(f"\n{column}", justify="right")
+        for column in ("\nseeds", *(heading for heading, _ in _MEASURES.values())):
+            table.add_column(column, justify="right")
         for name, runs in policies.items():
             if those := [run for run in runs if part in run]:
                 table.add_row(name, str(len(those)), *_cells(those, part))
+        if part in guessing:
+            table.add_row("guessing", "", f"{guessing[part]:.2f}")
         yield table
 
 
-def _cells(runs: Sequence[Mapping[str, Mapping[str, float]]], part: str) -> Iterator[str]:
+def _cells(runs: "Sequence[Rates]", part: str) -> Iterator[str]:
     from rstar2.experiments.curves import show_estimate
     from rstar2.experiments.report import mean_rate
 
@@ -120,19 +117,27 @@ def _cells(runs: Sequence[Mapping[str, Mapping[str, float]]], part: str) -> Iter
         yield show_estimate(mean_rate(runs, part, rate), digits)
 
 
-def _claims(found: "Sequence[Outcome]") -> Table:
+def _guessing(told: Mapping[str, Any]) -> dict[str, float]:
+    """What guessing would reach on each set; the same for every arm."""
+    arms = told["arms"].values()
+    return {name: row["guessing"] for arm in arms for name, row in arm["by_set"].items()}
+
+
+def _claims(found: "Sequence[Outcome]") -> Iterator[RenderableType]:
+    """The verdicts in a table; under it what each claim says, and why."""
     from rstar2.experiments.curves import show_estimate
 
-    table = Table(box=None, pad_edge=False, show_lines=False)
-    for column, ratio in (("claim", 5), ("paper", 3), ("effect", 3), ("verdict", 2), ("why", 4)):
-        table.add_column(column, ratio=ratio, overflow="fold")
+    table = Table(box=None, pad_edge=False)
+    for column in ("\nclaim", "\neffect", "\nseeds", "\nverdict"):
+        table.add_column(Text(column, style="bold"), overflow="fold")
     for one in found:
-        claim, digits = one.claim, 1 if one.claim.metric.startswith("tokens") else 3
-        effect = show_estimate(one.effect, digits, signed=claim.minus is not None)
-        seeds = f"\n{len(one.values)} seeds" if len(one.values) > 1 else ""
-        told = Text.assemble((claim.id, "bold"), f"\n{claim.claim}\n")
-        table.add_row(told, *map(Text, (claim.paper, effect + seeds, one.verdict.value, one.why)))
-    return table
+        digits = 1 if one.claim.metric.startswith("tokens") else 3
+        effect = show_estimate(one.effect, digits, signed=one.claim.minus is not None)
+        table.add_row(one.claim.id, effect, str(len(one.values)), one.verdict.value)
+    yield table
+    for one in found:
+        why = f" Why: {one.why}" if one.why else ""
+        yield Text(f"\n{one.claim.id}: {one.claim.claim} Paper: {one.claim.paper}.{why}")
 
 
 def _missing(sweep: "Sweep") -> str:

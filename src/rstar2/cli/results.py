@@ -30,17 +30,26 @@ def remake(
     Refuses a tree with changes: a record names the commit that made it. What is done when a run
     fails, or Ctrl-C stops it, is published all the same; the next call goes on.
     """
+    from rstar2.cli.picture import PICTURE, draw_laptop_run
     from rstar2.experiments.batch import run_batch
+    from rstar2.experiments.checkout import project_root
+    from rstar2.experiments.plans import NATURAL_SWEEP
     from rstar2.experiments.publish import refuse_unpublishable
+    from rstar2.experiments.report import records_in
 
     refuse_unpublishable()
-    for sweep in _sweeps(only):
-        console = Console(stderr=True)
+    sweeps = _sweeps(only)
+    console = Console(stderr=True)
+    for sweep in sweeps:
         console.print(sweep.name, highlight=False)
         try:
             run_batch(sweep.plans, workers=workers, console=console)
         finally:
             _publish(sweep)
+    # Last: the picture is outside results/, and no run may begin in a tree with changes.
+    if NATURAL_SWEEP in [sweep.name for sweep in sweeps]:
+        draw_laptop_run(records_in(NATURAL_SWEEP), project_root() / PICTURE)
+        typer.echo(PICTURE)
     typer.echo("Commit results/ and the picture now.")
 
 
@@ -69,10 +78,8 @@ def _sweeps(names: Sequence[str] | None) -> "list[Sweep]":
 
 
 def _publish(sweep: "Sweep") -> None:
-    """Publishes what is done and, of the natural sweep, the picture; says what was done."""
-    from rstar2.cli.picture import PICTURE, draw_laptop_run
+    """Publishes what is done, and says what is new and what is missing."""
     from rstar2.experiments.checkout import project_root
-    from rstar2.experiments.plans import NATURAL_SWEEP
     from rstar2.experiments.publish import (
         Standing,
         publish,
@@ -80,15 +87,10 @@ def _publish(sweep: "Sweep") -> None:
         results_folder,
         unplanned,
     )
-    from rstar2.experiments.report import records_in
 
     root, folder = project_root(), results_folder(sweep)
-    new = publish(sweep, folder)
-    for path in new:
+    for path in publish(sweep, folder):
         typer.echo(path.relative_to(root))
-    if new and sweep.name == NATURAL_SWEEP:
-        draw_laptop_run(records_in(sweep.name), root / PICTURE)
-        typer.echo(PICTURE)
     plans = record_plans(sweep)
     for plan in plans:
         standing = plan.standing(folder)

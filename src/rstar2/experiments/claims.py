@@ -223,7 +223,7 @@ def load_reasons(path: Path, claims: Sequence[Claim]) -> dict[str, str]:
     """
     told = _read_yaml(path) if path.exists() else None
     try:
-        reasons = TypeAdapter(dict[str, str]).validate_python(told or {})
+        reasons = TypeAdapter(dict[str, str]).validate_python({} if told is None else told)
     except ValidationError as error:
         raise ClaimsError(f"{path.name}: give a sentence for each id of a claim") from error
     if unknown := sorted(reasons.keys() - {claim.id for claim in claims}):

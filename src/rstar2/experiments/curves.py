@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from rstar2.algorithm.statistics import Interval, mean_interval
 from rstar2.experiments.report import Estimate, Record, rates
-from rstar2.problems import ProblemSet
 from rstar2.rollout.groups import Rollout
 from rstar2.rollout.serialise import rollout_from_json
 
@@ -92,7 +91,7 @@ def stage_starts(records: Sequence[Record]) -> tuple[int, ...]:
     return found.pop()
 
 
-def by_seed(records: Sequence[Record], problem_set: ProblemSet, rate: str) -> dict[int, float]:
+def by_seed(records: Sequence[Record], problem_set: str, rate: str) -> dict[int, float]:
     """A held-out rate of each run, as ``report.rates`` has it; NaN where it is undefined."""
     return {record.seed: rates(record, problem_set)[rate] for record in records}
 

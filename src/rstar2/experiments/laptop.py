@@ -5,7 +5,8 @@ notebooks; each fills a run folder: ``run.json``, ``params.json``, ``metrics.par
 ``timing.jsonl``, ``evaluation.parquet`` (a row a problem), ``rollouts.parquet`` (a row a
 rollout), ``examples.jsonl`` (rollouts of the evaluation as they were),
 ``grades.parquet`` (what the grader said), ``checkpoints/final`` and, for an arm,
-``trajectories.jsonl`` (rollouts of the training).
+``sampled.parquet`` (a row a rollout of the training) and ``trajectories.jsonl`` (some as they
+were).
 
 A run whose session is asked to stop raises ``RunStoppedError`` from a safe place, and goes on
 from there when it is made again.
@@ -36,6 +37,7 @@ from rstar2.training.examples import load_examples, save_examples
 from rstar2.training.mining import mined_file, mined_grades
 from rstar2.training.model import new_model
 from rstar2.training.spec import Arm, EvaluationSpec
+from rstar2.training.step_records import write_sampled_table
 from rstar2.training.supervised import SupervisedPhase, train_phases
 
 HELD_OUT_SEED = 20_000
@@ -181,6 +183,7 @@ async def train_arm(job: Job) -> None:
             start=start if run.stage > 1 else None,
         )
         graded = await _evaluate(job, policy, sandbox, session, progress)
+    write_sampled_table(folder)
     # What another run has mined stands in its own record.
     mined = [] if run.stage else sorted(folder.path.glob("mined-*.json"))
     _finish(job, session, read_grades(folder.grades) + mined_grades(mined) + graded)

@@ -105,6 +105,15 @@ class FamilyPreset(TorchPreset):
     noise: NoiseSpec
     stages: tuple[FamilyStageSpec, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _shows_what_the_manifest_offers(self) -> Self:
+        if bool(self.texts.tool_name) == (self.demonstrations is Demonstrations.BY_HAND):
+            raise ValueError(
+                f"demonstrations is {self.demonstrations.value} with manifest {self.manifest}, "
+                f"which has {'a' if self.texts.tool_name else 'no'} tool"
+            )
+        return self
+
     @property
     def world(self) -> World:
         """The families."""
@@ -157,6 +166,8 @@ class VerlPreset(BasePreset):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         engine, gpus = self.engine, self.resources.gpus_per_node
+        if any(stage.temperature or stage.clip_high for stage in self.stages):
+            raise ValueError("temperature and clip_high hold for all stages: set them in rl")
         responses = [one.max_response_tokens for one in self.evaluation.values()]
         _check_stages(
             self.stages, self.limits, responses, engine.max_model_len, "engine.max_model_len"

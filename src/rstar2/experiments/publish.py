@@ -224,13 +224,12 @@ def _trains(plan: Plan) -> bool:
 
 
 def _keeps_weights(sweep: Sweep, task: Task) -> bool:
-    first = (sweep.spec.seeds or (None,))[0]
-    kept = record_arm(task) in sweep.spec.keep_weights
-    return kept and _trains(task.plan) and bool(task.seed == first)
+    is_first = task.seed == (sweep.spec.seeds or (None,))[0]
+    return is_first and _trains(task.plan) and record_arm(task) in sweep.spec.keep_weights
 
 
 def _is_evaluated(plan: Plan) -> bool:
-    return plan.params.get("evaluation", NOT_EVALUATED) != NOT_EVALUATED
+    return plan.params.get("evaluation") not in (None, NOT_EVALUATED)
 
 
 def _published(folder: Path) -> Mapping[str, Any]:

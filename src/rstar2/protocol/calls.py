@@ -86,7 +86,7 @@ def _parse_body(raw: str, manifest: Manifest) -> ProgramCall | MalformedCall:
     for key in ("name", "arguments"):
         if key not in body:
             return malformed(MalformedKind.MISSING_KEY, f"the call has no '{key}'")
-    if body["name"] != manifest.tool_name:
+    if not manifest.tool_name or body["name"] != manifest.tool_name:
         known = f"; the tool is {manifest.tool_name}" if manifest.tool_name else ""
         message = f"there is no tool {json.dumps(body['name'])}{known}"
         return malformed(MalformedKind.UNKNOWN_TOOL, message)

@@ -105,7 +105,7 @@ class Turn:
 
     @property
     def is_void(self) -> bool:
-        """Whether it holds neither a tool call nor an answer tag."""
+        """Whether it holds neither a call that was run or refused nor an answer tag."""
         return not self.calls and not self.answer_tags
 
 

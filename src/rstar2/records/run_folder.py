@@ -5,7 +5,8 @@
 ``run.json``             state, provenance, facts; replaced whole on each update
 ``metrics.jsonl``        one row as a step ends; ``metrics.parquet`` at the end
 ``timing.jsonl``         what cannot repeat: seconds, a row as a part of the work ends
-``trajectories.jsonl``   sampled rollouts
+``trajectories.jsonl``   some rollouts as they were
+``sampled.jsonl``        scores of all rollouts, a line a step; ``sampled.parquet`` at the end
 ``grades.jsonl``         what the grader said, a line as a step ends; ``grades.parquet`` at the end
 ``evaluation.jsonl``     the finished chunks of the evaluation; ``evaluation.parquet`` at the end
 ``mined-3.json``         the hard problems of stage 3, and of which weights
@@ -231,8 +232,18 @@ class RunFolder:
 
     @property
     def trajectories(self) -> Path:
-        """Sampled rollouts, one JSON line each."""
+        """Some rollouts as they were, one JSON line each."""
         return self.path / "trajectories.jsonl"
+
+    @property
+    def sampled(self) -> Path:
+        """Scores of all rollouts of the training, one JSON line a step."""
+        return self.path / "sampled.jsonl"
+
+    @property
+    def sampled_parquet(self) -> Path:
+        """The same of a finished run, a row a rollout."""
+        return self.path / "sampled.parquet"
 
     @property
     def grades(self) -> Path:

@@ -14,10 +14,8 @@ from pathlib import Path
 import torch
 
 from rstar2.problems.types import Problem
-from rstar2.records import RunFolder, Session, append_json_line, cut_json_lines
-from rstar2.records.grades import Phase, append_grades, count_grades
+from rstar2.records import RunFolder, Session, cut_json_lines
 from rstar2.rollout import RolloutLimits, ToolRunner, TorchEngine
-from rstar2.rollout.serialise import rollout_to_json
 from rstar2.training.checkpoint import (
     Policy,
     find_final,
@@ -27,7 +25,7 @@ from rstar2.training.checkpoint import (
     save_final,
     save_step,
 )
-from rstar2.training.collect import Batch, ProblemSource, collect
+from rstar2.training.collect import ProblemSource, collect
 from rstar2.training.grpo import update
 from rstar2.training.metrics import step_metrics, update_metrics
 from rstar2.training.mining import (
@@ -39,6 +37,7 @@ from rstar2.training.mining import (
     save_mined,
 )
 from rstar2.training.spec import Arm, LimitsSpec, RLSpec, StageSpec
+from rstar2.training.step_records import record_rollouts, save_samples
 from rstar2.training.world import World
 
 _PLACES = 1000
@@ -175,7 +174,7 @@ def _where_it_stands(
     if moved := latest or start:
         load_optimizers(moved, optimizer)
     folder.metrics.truncate_after(done)
-    for file in (folder.trajectories, folder.grades):
+    for file in (folder.trajectories, folder.grades, folder.sampled):
         cut_json_lines(file, lambda row: row["step"] <= done)
     return done, policy, optimizer
 
@@ -235,10 +234,10 @@ class _Trainer:
         updated = time.perf_counter()
         metrics = {**step_metrics(batch.groups, batch.used), **update_metrics(report)}
         self.folder.metrics.append({"step": step + 1, "stage": number + 1, **metrics})
-        _append_grades(self.folder, step + 1, batch)
+        record_rollouts(self.folder, step + 1, batch)
         stage_ends = step + 1 == first + run.stages[number].steps
         if stage_ends or (step + 1) % spec.checkpoint_every == 0:
-            _save_samples(self.folder, step + 1, batch)
+            save_samples(self.folder, step + 1, batch)
             save_step(self.policy, self.folder.checkpoints, step + 1, optimizer)
         self.session.lap(
             "rl",
@@ -306,15 +305,3 @@ def _set_rate(optimizer: torch.optim.Optimizer, spec: RLSpec, step: int) -> None
     warm = min(1.0, (step + 1) / max(1, spec.warmup_steps))
     for group in optimizer.param_groups:
         group["lr"] = spec.learning_rate * warm
-
-
-def _append_grades(folder: RunFolder, step: int, batch: Batch) -> None:
-    sampled = (rollout for group in batch.groups for rollout in group.rollouts)
-    graded = ((rollout.problem.answer, rollout.verdict) for rollout in sampled)
-    append_grades(folder.grades, step, count_grades(Phase.RL, graded))
-
-
-def _save_samples(folder: RunFolder, step: int, batch: Batch) -> None:
-    firsts = [group.rollouts[0] for group in batch.groups if group.rollouts]
-    for rollout in firsts[:4]:
-        append_json_line(folder.trajectories, {"step": step, **rollout_to_json(rollout)})

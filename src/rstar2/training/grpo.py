@@ -59,6 +59,7 @@ class UpdateReport:
         loss: Mean loss.
         clip_low_ratio: Share of tokens held by the lower bound.
         clip_high_ratio: Share of tokens held by the upper bound.
+        kl: Mean estimate of the KL divergence from the policy that sampled, in nats.
         grad_norm: Mean norm of the gradient before clipping.
     """
 
@@ -66,6 +67,7 @@ class UpdateReport:
     loss: float
     clip_low_ratio: float
     clip_high_ratio: float
+    kl: float
     grad_norm: float
 
 
@@ -93,7 +95,7 @@ def update(
     random.Random(f"minibatches:{seed[0]}:{seed[1]}").shuffle(order)
     count = min(spec.minibatches, len(order))
     losses, norms = [], []
-    tokens = low = high = 0.0
+    tokens = low = high = kl = 0.0
     for number in range(count):
         rows = update_rows(order[number::count], spec)
         loss = 0.0
@@ -107,6 +109,7 @@ def update(
             tokens += part.tokens.item()
             low += part.clipped_low.item()
             high += part.clipped_high.item()
+            kl += part.kl.item()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip).item()
         if not math.isfinite(norm):
             raise NonFiniteGradientError(
@@ -123,6 +126,7 @@ def update(
         loss=sum(losses) / per_step,
         clip_low_ratio=low / per_token,
         clip_high_ratio=high / per_token,
+        kl=kl / per_token,
         grad_norm=sum(norms) / per_step,
     )
 

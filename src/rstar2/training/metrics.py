@@ -27,8 +27,9 @@ def rollout_metrics(rollouts: Iterable[Rollout]) -> dict[str, float]:
         no_call: Share without a call.
         repeated_answer: Share with more than one answer tag.
         truncated: Share ended by a limit.
-        void_turns: Share of assistant turns with neither a call nor an answer tag.
-        entropy: Mean −log-prob of a model token when it was sampled, in nats.
+        void_turns: Share of assistant turns with neither a call that was run or refused nor an
+            answer tag: the last turn of a rollout, where it ends in text or is cut.
+        entropy: Mean −log-prob of a model token at the temperature it was sampled at, in nats.
     """
     every = list(rollouts)
     right = [rollout for rollout in every if rollout.verdict.correct]
@@ -89,6 +90,8 @@ def update_metrics(report: UpdateReport) -> dict[str, float]:
     Keys:
         kept/clip_low_ratio, kept/clip_high_ratio: Shares of the kept model tokens that a bound
             of the clip range held.
+        kept/kl: Estimated KL divergence of the policy that sampled from the one in the update,
+            a mean over the kept model tokens, in nats.
         update/loss, update/grad_norm: Means over the optimiser steps; each step weighs its
             tokens by the normaliser, so the loss is no mean over rollouts.
         update/optimizer_steps: Their number.
@@ -96,6 +99,7 @@ def update_metrics(report: UpdateReport) -> dict[str, float]:
     return {
         "kept/clip_low_ratio": report.clip_low_ratio,
         "kept/clip_high_ratio": report.clip_high_ratio,
+        "kept/kl": report.kl,
         "update/loss": report.loss,
         "update/grad_norm": report.grad_norm,
         "update/optimizer_steps": float(report.optimizer_steps),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from rstar2.records.grades import decimal
 from rstar2.rollout.groups import Rollout
 
 
@@ -53,8 +54,11 @@ class RolloutScore:
         problem_set: Name of the set.
         problem_id: The problem.
         family: Its family.
+        composition: Its composition, or empty.
         sample: Number of the rollout, from 0.
         correct: Whether it is right.
+        reason: Why, as the grader says.
+        value: The integer that was read, in decimal; empty if there was none.
         calls: Its tool calls.
         errors: Those that failed.
         error_types: Exception class, kind of malformed call or ``timeout`` of each, by spaces.
@@ -68,8 +72,11 @@ class RolloutScore:
     problem_set: str
     problem_id: str
     family: str
+    composition: str
     sample: int
     correct: bool
+    reason: str
+    value: str
     calls: int
     errors: int
     error_types: str
@@ -114,8 +121,11 @@ def rollout_score(problem_set: str, rollout: Rollout) -> RolloutScore:
         problem_set=problem_set,
         problem_id=rollout.problem.problem_id,
         family=rollout.problem.family,
+        composition=rollout.problem.composition,
         sample=rollout.sample,
         correct=rollout.verdict.correct,
+        reason=rollout.verdict.reason.value,
+        value="" if rollout.verdict.value is None else decimal(rollout.verdict.value),
         calls=len(path.calls),
         errors=len(failed),
         error_types=" ".join(failed),

@@ -246,7 +246,7 @@ class Arm(StrEnum):
 
 
 class EvaluationSpec(Spec):
-    """How a checkpoint is evaluated on each of the four sets.
+    """How a checkpoint is evaluated on each set.
 
     Attributes:
         problems: Problems a set.
