@@ -9,6 +9,7 @@ import rstar2.problems.laptop
 from rstar2.experiments import laptop, planner, worker
 from rstar2.experiments.plans import Kind, Plan
 from rstar2.experiments.presets import TorchPreset
+from rstar2.grading import Reason
 from rstar2.protocol import LAPTOP, TokenTemplate
 from rstar2.records import Hardware, Provenance, RunFolder, Session
 from rstar2.training.checkpoint import Policy, save_policy
@@ -84,8 +85,11 @@ def _evaluation(job: laptop.Job, correct: int, calls: int, errors: int) -> Evalu
             problem_set=score.problem_set,
             problem_id=score.problem_id,
             family=score.family,
+            composition=score.composition,
             sample=sample,
             correct=sample < correct,
+            reason=(Reason.CORRECT if sample < correct else Reason.MISMATCH).value,
+            value="42",
             calls=2,
             errors=1,
             error_types="NameError",

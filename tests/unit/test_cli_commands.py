@@ -250,7 +250,8 @@ def test_results_are_published_as_runs_finish(
     lines = out.splitlines()
     assert lines[0] == f"results/{NATURAL_SWEEP}/sft-seed0"
     assert lines[1] == f"missing: {NATURAL_SWEEP}/grpo-seed0"
-    assert len(lines) == len(sweep.tasks)
+    assert lines[-1] == f"{NATURAL_SWEEP}: 1 of {len(sweep.tasks)} records"
+    assert len(lines) == len(sweep.tasks) + 1
     assert type_("results", "publish", NATURAL_SWEEP)[1].splitlines() == lines[1:]
     (checkout / "results" / NATURAL_SWEEP / "old").mkdir()
     (checkout / "results" / NATURAL_SWEEP / "old" / "run.json").write_text("{}")
@@ -278,7 +279,8 @@ def test_remaking_what_is_done_publishes_and_draws_it(
     code, out, err = type_("results", "remake", "--only", NATURAL_SWEEP)
     assert (code, err) == (0, f"{NATURAL_SWEEP}\n")
     lines = out.splitlines()
-    assert lines[:-2] == [f"results/{NATURAL_SWEEP}/{one.name}" for one in record_plans(sweep)]
+    assert lines[:-3] == [f"results/{NATURAL_SWEEP}/{one.name}" for one in record_plans(sweep)]
+    assert lines[-3] == f"{NATURAL_SWEEP}: 10 of 10 records"
     assert lines[-2:] == ["book/_static/laptop-run.png", "Commit results/ and the picture now."]
     assert (checkout / lines[-2]).read_bytes().startswith(b"\x89PNG")
 

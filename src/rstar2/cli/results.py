@@ -92,9 +92,10 @@ def _publish(sweep: "Sweep") -> None:
     for path in publish(sweep, folder):
         typer.echo(path.relative_to(root))
     plans = record_plans(sweep)
-    for plan in plans:
-        standing = plan.standing(folder)
-        if standing is not Standing.PUBLISHED:
-            typer.echo(f"{standing.value}: {sweep.name}/{plan.name}")
+    lacking = {plan.name: plan.standing(folder) for plan in plans}
+    lacking = {name: one for name, one in lacking.items() if one is not Standing.PUBLISHED}
+    for name, standing in lacking.items():
+        typer.echo(f"{standing.value}: {sweep.name}/{name}")
     for name in unplanned(plans, folder):
         typer.echo(f"of no run of the sweep: {sweep.name}/{name}; remove it if it is not wanted")
+    typer.echo(f"{sweep.name}: {len(plans) - len(lacking)} of {len(plans)} records")
