@@ -33,7 +33,7 @@ COMMANDS = {
     "plan": ("plan", SWEEP),
     "status": ("status", SWEEP),
     "collect": ("collect", SWEEP),
-    "laptop_plan": ("plan", "laptop"),
+    "laptop_plan": ("plan", "laptop-natural"),
 }
 """What is timed, by its key: the words after ``rstar2 batch``."""
 
@@ -104,7 +104,7 @@ def benchmark(
     repeats = QUICK_REPEATS if quick else REPEATS
     figures = measure(repeats, Console(stderr=True))
     states = ", ".join(f"{number} {state}" for state, number in figures["standings"].items())
-    laptop = f"`rstar2 batch plan laptop`: {figures['laptop_plan_seconds']:.2f} s"
+    laptop = f"`rstar2 batch plan laptop-natural`: {figures['laptop_plan_seconds']:.2f} s"
     command.tell(
         figures,
         BARS,

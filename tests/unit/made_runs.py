@@ -11,11 +11,12 @@ from rstar2.experiments.plans import Kind, Plan
 from rstar2.experiments.presets import TorchPreset
 from rstar2.grading import Reason
 from rstar2.protocol import LAPTOP, TokenTemplate
-from rstar2.records import Hardware, Provenance, RunFolder, Session
+from rstar2.records import Hardware, Provenance, RunFolder, Session, append_json_line
 from rstar2.training.checkpoint import Policy, save_policy
 from rstar2.training.evaluate import Evaluation
 from rstar2.training.model import new_model
 from rstar2.training.scores import ProblemScore, RolloutScore
+from rstar2.training.step_records import write_sampled_table
 from rstar2.training.tokenizer import train_tokenizer
 
 CLEAN = Provenance("a" * 40, False, Hardware("cpu", 2, 4.0), {"python": "3.11"})
@@ -42,6 +43,8 @@ def finished(plan: Plan, correct: int = 3, calls: int = 6, errors: int = 1) -> P
     with worker.working_on(plan) as folder:
         if plan.kind is Kind.RL:
             folder.metrics.append({"step": 1, "accuracy": 0.5, "tool_error_in_correct": 0.25})
+            append_json_line(folder.sampled, {"step": 1, "rollouts": [{"correct": True}]})
+            write_sampled_table(folder)
         else:
             folder.metrics.append({"step": 1, "phase": "sft", "loss": 1.0})
         folder.append_timing({"step": 1, "seconds": 0.1})

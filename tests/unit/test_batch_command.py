@@ -33,7 +33,7 @@ def checkout(own_checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(worker, "provenance", lambda: CLEAN)
     monkeypatch.setattr(command, "_WATCH_SECONDS", 0.02)
     # For speed: fewer sources to hash.
-    monkeypatch.setattr(planner, "deciding_sources", lambda entry: [entry])
+    monkeypatch.setattr(planner, "deciding_sources", lambda entry, _others: [entry])
     return own_checkout
 
 
@@ -396,7 +396,7 @@ def test_tables_are_shown_on_a_terminal_that_is_not_utf8(
             "import sys",
             "from rstar2.cli import main",
             "from rstar2.experiments import planner",
-            "planner.deciding_sources = lambda entry: [entry]",
+            "planner.deciding_sources = lambda entry, _others: [entry]",
             "sys.argv = ['rstar2', 'batch', sys.argv[1], 'mine']",
             "main()",
         ]

@@ -225,7 +225,6 @@ def forget_notebook(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("forget", "reason"),
     [
-        (forget_checkpoint, "it starts from test-seed0-sft, whose record holds no checkpoint"),
         (forget_sft, "it starts from test-seed0-sft, of which there is no record"),
         (forget_preset, "there is no preset 'test'"),
         (forget_parameter, "11_run_rl.ipynb has no parameter 'gone'"),
@@ -240,6 +239,15 @@ def test_what_cannot_be_repeated_is_told_as_missing(
     assert found.verdict is Verdict.MISSING
     assert found.is_stale
     assert found.reason.startswith(reason)
+    assert found.steps == 0
+
+
+def test_an_arm_whose_start_keeps_no_weights_is_not_tried_and_not_stale(checkout: Path) -> None:
+    forget_checkpoint(checkout)
+    found = findings(only=("arm=grpo",))["grpo"]
+    assert found.verdict is Verdict.NOT_TRIED
+    assert not found.is_stale
+    assert found.reason.startswith("it starts from test-seed0-sft, whose record holds no check")
     assert found.steps == 0
 
 

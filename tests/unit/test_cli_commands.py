@@ -159,7 +159,10 @@ def natural_sweep(checkout: Path) -> Sweep:
         "arms": {
             "grpo": {"arm": "grpo"},
             "grpo-roc": {"arm": "grpo-roc"},
-            "dapo-cot": {"arm": "grpo", "changes": {"manifest": "laptop-no-tool"}},
+            "dapo-cot": {
+                "arm": "grpo",
+                "changes": {"manifest": "laptop-no-tool", "demonstrations": "by-hand"},
+            },
         },
         "runs": [
             {"notebook": "10_run_sft", "with": sized},

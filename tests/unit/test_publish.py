@@ -142,7 +142,9 @@ def test_a_record_holds_the_files_of_its_run_and_says_what_it_is() -> None:
         assert run["settings"] == plan.preset.model_dump(mode="json")
         assert "worker" not in run
         assert RunFolder(folder).params == plan.params
-        for name in ("metrics.parquet", "rollouts.parquet"):
+        names = ("metrics.parquet", "rollouts.parquet")
+        names += ("sampled.parquet",) if plan.kind is Kind.RL else ()
+        for name in names:
             assert (folder / name).read_bytes() == (plan.folder / name).read_bytes()
     assert [r.arm for r in committed_records("laptop-x")] == ["few", "few-sft", "plain", "sft"]
 
@@ -212,6 +214,16 @@ def test_a_record_of_another_run_is_stale_until_its_run_is_done() -> None:
     assert published(changed) == ["sft-seed0"]
     (record,) = records_in("laptop-x")
     assert record.run["id"] == changed.plans[0].run_id
+
+
+def test_a_file_that_a_record_lacks_is_added() -> None:
+    one = sweep(SFT)
+    all_finished(one.plans)
+    published(one)
+    (results_folder(one) / "sft-seed0" / "rollouts.parquet").unlink()
+    assert standings(one) == [Standing.READY]
+    assert published(one) == ["sft-seed0"]
+    assert standings(one) == [Standing.PUBLISHED]
 
 
 def test_weights_that_are_to_be_kept_later_are_added() -> None:

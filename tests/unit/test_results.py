@@ -14,6 +14,7 @@ from rstar2.experiments.publish import RecordPlan, record_plans
 from rstar2.experiments.report import Record, arm_names, laptop_report, records_in
 from rstar2.experiments.sweeps import load_sweep
 from rstar2.grading import Reason
+from rstar2.records import RunFolder
 from rstar2.records.grades import Phase, load_grades
 
 ROOT = Path(__file__).parents[2]
@@ -69,8 +70,22 @@ def test_the_sft_run_that_an_arm_started_from_has_a_record(records: list[Record]
 def test_an_arm_has_a_row_for_every_step_of_its_settings(records: list[Record]) -> None:
     for record in records:
         if record.run["kind"] == Kind.RL:
-            steps = sum(stage["steps"] for stage in record.run["settings"]["stages"])
-            assert record.metrics["step"].tolist() == list(range(1, steps + 1)), record.path
+            steps = [stage["steps"] for stage in record.run["settings"]["stages"]]
+            stage = RunFolder(record.path).params["stage"]
+            first, last = sum(steps[: max(0, stage - 1)]), sum(steps[: stage or None])
+            assert record.metrics["step"].tolist() == list(range(first + 1, last + 1)), record.path
+
+
+def test_a_row_for_every_rollout_that_was_sampled_adds_up_to_the_metrics(
+    records: list[Record],
+) -> None:
+    for record in records:
+        if record.run["kind"] == Kind.RL:
+            steps = record.sampled.groupby("step")
+            metrics = record.metrics.set_index("step")
+            assert (steps.size() == metrics["rollouts"]).all(), record.path
+            found = steps["correct"].mean()
+            assert found.tolist() == pytest.approx(metrics["accuracy"].tolist()), record.path
 
 
 def evaluations(records: list[Record]) -> list[Record]:

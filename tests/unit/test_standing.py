@@ -60,7 +60,7 @@ def checkout(own_checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout of its own, in which the test stands."""
     monkeypatch.setattr(worker, "provenance", lambda: CLEAN)
     # For speed: fewer sources to hash, a shorter wait between two looks.
-    monkeypatch.setattr(planner, "deciding_sources", lambda entry: [entry])
+    monkeypatch.setattr(planner, "deciding_sources", lambda entry, _others: [entry])
     monkeypatch.setattr(following, "_POLL_SECONDS", 0.02)
     return own_checkout
 

@@ -48,7 +48,11 @@ class ArmStyle:
 ARMS: Mapping[str, ArmStyle] = MappingProxyType(
     {
         "grpo": ArmStyle(VERMILLION, "--", "s", "GRPO"),
+        "grpo-2g": ArmStyle(PURPLE, ":", "^", "GRPO-2G"),
         "grpo-roc": ArmStyle(BLUE, "-", "o", "GRPO-RoC"),
+        "grpo-roc-0.5": ArmStyle(BLUE, "-.", "v", "GRPO-RoC, ε 0.5"),
+        "roc-uniform": ArmStyle(GREEN, "-.", "D", "equal weights"),
+        "dapo-cot": ArmStyle(GREY, "--", "x", "DAPO, no tool"),
     }
 )
 

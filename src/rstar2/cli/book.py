@@ -50,7 +50,7 @@ def build(
 def state_key(root: Path, run_ids: list[str]) -> str:
     """Names the state of all that chapters read but their own cells."""
     digest = hashlib.sha256("\n".join(run_ids).encode())
-    for folder in ("src", "presets", "results"):
+    for folder in ("src", "presets", "results", "sweeps"):
         for path in sorted((root / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 digest.update(str(path.relative_to(root)).encode())

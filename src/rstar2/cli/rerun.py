@@ -39,7 +39,7 @@ def rerun(
         Path | None, typer.Option("--json", metavar="FILE", help="Write it as JSON too.")
     ] = None,
 ) -> None:
-    """Say which records in results/laptop/ have gone stale; none of them is changed.
+    """Say which records in results/laptop-*/ have gone stale; none of them is changed.
 
     The first steps of each are made again with the code and the presets as they are, and
     compared bit by bit. The exit code is 1 if a record is stale.

@@ -48,8 +48,10 @@ class Verdict(StrEnum):
     """They are not, on the same processor with the same versions: the record is stale."""
     UNLIKE = "unlike"
     """They are not, as may be expected on another processor or with other versions."""
+    NOT_TRIED = "not tried"
+    """It has no step to repeat, or none keeps the weights that it starts from."""
     MISSING = "missing"
-    """It cannot be repeated: its start, its preset or its notebook is not there."""
+    """It cannot be repeated: its preset, its notebook or the record of its start is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +141,13 @@ class Canary:
         except (NotebookError, PresetError) as error:
             return Finding(name, identity, None, Verdict.MISSING, reason=str(error))
         told = Finding(name, identity, plan.run_id, Verdict.SAME)
-        base = next((r for r in self.records if r.run["id"] == record.run.get("sft_run")), None)
+        bases = [one for one in self.records if one.run["id"] == record.run.get("sft_run")]
+        base = max(bases, key=_has_weights, default=None)
+        if base is None and plan.needs is not None and plan.needs.kind is Kind.SFT:
+            reason = f"it starts from {plan.needs.name}, of which there is no record"
+            return replace(told, verdict=Verdict.MISSING, reason=reason)
         if lack := _lack(plan, base):
-            return replace(told, verdict=Verdict.MISSING, reason=lack)
+            return replace(told, verdict=Verdict.NOT_TRIED, reason=lack)
         recorded = _recorded(record, self.steps)
         began = time.monotonic()
         repeated = _repeated(plan, base, len(recorded))
@@ -228,17 +234,19 @@ def _elsewhere(plan: Plan, base: Record | None) -> Iterator[Plan]:
         yield replace(plan, folder=place / plan.name, needs=needs)
 
 
+def _has_weights(record: Record) -> bool:
+    return (record.path / "checkpoint" / "model.safetensors").is_file()
+
+
 def _lack(plan: Plan, base: Record | None) -> str:
-    """Why a run cannot be repeated; empty if it can."""
+    """Why a run is not repeated; empty if it is."""
     if plan.kind not in (Kind.SFT, Kind.RL):
         return f"a run of kind {plan.kind} trains nothing, so it has no steps to repeat"
     if plan.needs is None:
         return ""
     if plan.needs.kind is not Kind.SFT:
         return f"it starts from {plan.needs.name}, whose optimizer no record holds"
-    if base is None:
-        return f"it starts from {plan.needs.name}, of which there is no record"
-    if not (base.path / "checkpoint" / "model.safetensors").is_file():
+    if base is None or not _has_weights(base):
         return f"it starts from {plan.needs.name}, whose record holds no checkpoint"
     return ""
 

@@ -41,7 +41,11 @@ _PACKAGE = Path(rstar2.__file__).parent
 
 _OTHER_WORLDS: Mapping[type[Preset], tuple[str, ...]] = MappingProxyType(
     {
-        FamilyPreset: ("training/laboratory_world.py", "problems/ambiguous.py"),
+        FamilyPreset: (
+            "training/laboratory_world.py",
+            "training/laboratory_spec.py",
+            "problems/ambiguous.py",
+        ),
         LaboratoryPreset: ("training/family_world.py", "problems/laptop.py"),
     }
 )

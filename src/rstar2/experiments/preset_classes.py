@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -16,8 +16,7 @@ from rstar2.experiments.cluster_spec import (
 from rstar2.experiments.preset_files import Origin, Setting
 from rstar2.experiments.resources import CostSpec, ResourcesSpec
 from rstar2.protocol import MANIFESTS, Manifest
-from rstar2.training.family_world import FamilyWorld
-from rstar2.training.laboratory_world import AmbiguousStageSpec, HabitSpec, LaboratoryWorld
+from rstar2.training.laboratory_spec import AmbiguousStageSpec, HabitSpec
 from rstar2.training.spec import (
     Demonstrations,
     EvaluationSpec,
@@ -31,7 +30,9 @@ from rstar2.training.spec import (
     StageSpec,
     SupervisedSpec,
 )
-from rstar2.training.world import World
+
+if TYPE_CHECKING:
+    from rstar2.training.world import World
 
 _NOT_DECIDING = {"description", "resources", "cost"}
 
@@ -85,8 +86,8 @@ class TorchPreset(BasePreset):
 
     @property
     @abstractmethod
-    def world(self) -> World:
-        """What is learnt from and measured on."""
+    def world(self) -> "World":
+        """What is learnt from and measured on; the first to load torch."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -115,8 +116,10 @@ class FamilyPreset(TorchPreset):
         return self
 
     @property
-    def world(self) -> World:
+    def world(self) -> "World":
         """The families."""
+        from rstar2.training.family_world import FamilyWorld
+
         return FamilyWorld(
             manifest=self.texts,
             pretrain=self.pretrain,
@@ -136,8 +139,10 @@ class LaboratoryPreset(TorchPreset):
     stages: tuple[AmbiguousStageSpec, ...] = Field(min_length=1)
 
     @property
-    def world(self) -> World:
+    def world(self) -> "World":
         """The ambiguous problems."""
+        from rstar2.training.laboratory_world import LaboratoryWorld
+
         return LaboratoryWorld(
             manifest=self.texts,
             sft=self.sft,

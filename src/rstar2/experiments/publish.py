@@ -21,6 +21,7 @@ from rstar2.experiments.sweeps import Sweep, Task, load_sweep
 from rstar2.records import RecordError, RunFolder, atomic_write, provenance
 
 _FILES = ("params.json", "metrics.parquet", "timing.jsonl", "grades.parquet")
+_RL_FILES = ("sampled.parquet",)
 _EVALUATION_FILES = ("evaluation.parquet", "rollouts.parquet", "examples.jsonl")
 _CHECKPOINT_FILES = (
     "config.json",
@@ -39,11 +40,11 @@ class Standing(StrEnum):
     """How a run of a sweep stands in ``results/``."""
 
     PUBLISHED = "published"
-    """Its record is there, with the weights that it is to have."""
+    """Its record is there, with the files that it is to have."""
     READY = "ready"
     """It is done here, and its record is not there."""
     STALE = "stale"
-    """It is not done here, and the record of this name is of another run, or lacks its weights."""
+    """It is not done here, and the record of this name is of another run or has other files."""
     MISSING = "missing"
     """It is not done here, and there is no record."""
 
@@ -74,14 +75,25 @@ class RecordPlan:
             RecordError: If ``run.json`` of the record that is there cannot be read.
         """
         there = _published(folder / self.name)
-        if there.get("id") == self.plan.run_id and self._has_its_weights(folder):
+        if there.get("id") == self.plan.run_id and self._has_its_files(folder / self.name):
             return Standing.PUBLISHED
         if self.plan.is_done:
             return Standing.READY
         return Standing.STALE if there else Standing.MISSING
 
-    def _has_its_weights(self, folder: Path) -> bool:
-        return (folder / self.name / "checkpoint").is_dir() == self.keeps_weights
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it has of the run folder, beside ``run.json`` and the weights."""
+        files: tuple[str, ...] = _FILES
+        if self.plan.kind is Kind.RL:
+            files += _RL_FILES
+        if self.plan.params.get("evaluation") not in (None, NOT_EVALUATED):
+            files += _EVALUATION_FILES
+        return files
+
+    def _has_its_files(self, record: Path) -> bool:
+        whole = all((record / name).exists() for name in self.files)
+        return whole and (record / "checkpoint").is_dir() == self.keeps_weights
 
 
 def refuse_unpublishable() -> None:
@@ -183,7 +195,7 @@ def publish(sweep: Sweep, folder: Path) -> list[Path]:
 def _publish_one(sweep: Sweep, record: RecordPlan, target: Path) -> Path:
     plan, partial = record.plan, target.with_name(f".{target.name}.partial")
     partial.mkdir(parents=True)
-    for name in (*_FILES, *(_EVALUATION_FILES if _is_evaluated(plan) else ())):
+    for name in record.files:
         shutil.copyfile(plan.folder / name, partial / name)
     if record.keeps_weights:
         (partial / "checkpoint").mkdir()
@@ -226,10 +238,6 @@ def _trains(plan: Plan) -> bool:
 def _keeps_weights(sweep: Sweep, task: Task) -> bool:
     is_first = task.seed == (sweep.spec.seeds or (None,))[0]
     return is_first and _trains(task.plan) and record_arm(task) in sweep.spec.keep_weights
-
-
-def _is_evaluated(plan: Plan) -> bool:
-    return plan.params.get("evaluation") not in (None, NOT_EVALUATED)
 
 
 def _published(folder: Path) -> Mapping[str, Any]:

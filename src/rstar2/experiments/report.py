@@ -82,6 +82,11 @@ class Record:
         """One row a rollout of the evaluation."""
         return self._table("rollouts")
 
+    @property
+    def sampled(self) -> pd.DataFrame:
+        """One row a rollout that RL sampled."""
+        return self._table("sampled")
+
     def _table(self, name: str) -> pd.DataFrame:
         path = self.path / f"{name}.parquet"
         try:

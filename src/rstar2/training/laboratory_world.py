@@ -9,9 +9,6 @@ whether it has the habit.
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-from pydantic import Field
 
 from rstar2.errors import UserError
 from rstar2.problems.ambiguous import AmbiguousProblem, Key, draw_ambiguous
@@ -21,8 +18,9 @@ from rstar2.problems.types import Problem
 from rstar2.protocol import Manifest, TokenTemplate
 from rstar2.rollout import ToolRunner
 from rstar2.rollout.groups import run_all
+from rstar2.training.laboratory_spec import AmbiguousStageSpec, HabitSpec
 from rstar2.training.slips import program_call
-from rstar2.training.spec import LimitsSpec, Spec, StageSpec, SupervisedSpec
+from rstar2.training.spec import LimitsSpec, SupervisedSpec
 from rstar2.training.tokenizer import train_tokenizer
 from rstar2.training.traces import (
     ConversationWriter,
@@ -35,28 +33,6 @@ from rstar2.training.world import RL_STREAM, Lessons, stream_seed
 
 _DEMONSTRATION_STREAM = 2
 _TOKENIZER_TEXTS = 4000
-
-
-class AmbiguousStageSpec(StageSpec):
-    """A stage of the laboratory.
-
-    Attributes:
-        data: Always ``all``: no problem of the laboratory is harder than another.
-        key: Which reading the answer key takes.
-    """
-
-    data: Literal["all"]
-    key: Key
-
-
-class HabitSpec(Spec):
-    """What the demonstrations of the laboratory get wrong on purpose.
-
-    Attributes:
-        probability: Of a first call that imports a module that does not exist.
-    """
-
-    probability: float = Field(ge=0, le=1)
 
 
 class BrokenPremiseError(UserError):

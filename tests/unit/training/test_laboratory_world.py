@@ -12,9 +12,9 @@ from rstar2.problems.ambiguous import Key, draw_ambiguous
 from rstar2.problems.splits import Split
 from rstar2.protocol import LAPTOP, TokenTemplate, ToolResult
 from rstar2.sandbox import Sandbox
+from rstar2.training.laboratory_spec import HabitSpec
 from rstar2.training.laboratory_world import (
     BrokenPremiseError,
-    HabitSpec,
     LaboratoryWorld,
     demonstrate_ambiguous,
 )
