@@ -253,6 +253,7 @@ def _status_table(tasks: "list[Task]") -> Table:
     from rstar2.experiments.progress import read_progress
     from rstar2.experiments.progress_view import duration, figures, place
     from rstar2.experiments.standing import Standing, view
+    from rstar2.experiments.watch import warning
 
     table = _table("task", "run", "id", "state", "where", "says")
     for task in tasks:
@@ -263,6 +264,7 @@ def _status_table(tasks: "list[Task]") -> Table:
         elif now.standing not in (Standing.TODO, Standing.WAITING, Standing.DONE):
             state = read_progress(task.plan.folder)
             where, says = place(state), now.error or figures(state)
+        says = " · ".join(filter(None, [says, warning(task.plan)]))
         plan = task.plan
         table.add_row(str(task.number), plan.name, plan.run_id, now.standing.value, where, says)
     return table
@@ -273,6 +275,7 @@ def _status_as_json(task: "Task") -> dict[str, Any]:
 
     from rstar2.experiments.progress import read_progress
     from rstar2.experiments.standing import view
+    from rstar2.experiments.watch import alarms_of
 
     now = view(task.plan)
     return {
@@ -285,6 +288,7 @@ def _status_as_json(task: "Task") -> dict[str, Any]:
         "wall_seconds": now.wall_seconds,
         "beat": None if now.worker is None else now.worker.beat,
         "progress": asdict(read_progress(task.plan.folder)),
+        "alarms": [asdict(alarm) for alarm in alarms_of(task.plan)],
     }
 
 

@@ -20,6 +20,7 @@ from rstar2.experiments.plans import Plan
 from rstar2.experiments.progress import read_progress
 from rstar2.experiments.progress_view import duration, figures, place
 from rstar2.experiments.standing import Standing, View, is_locked, view, worker_of
+from rstar2.experiments.watch import warning
 from rstar2.experiments.worker import STOPPED, USER_ERROR, words
 from rstar2.records import RunFolder, RunStoppedError
 from rstar2.records.files import make_folder
@@ -107,12 +108,14 @@ def _progress(plan: Plan) -> str:
     one = next((one for one in plan.chain if not one.is_done), plan)
     state = read_progress(one.folder)
     first = "" if one is plan else f"{plan.name} needs it: "
-    return f"{first}{one.name}: {place(state)}\n{figures(state)}".rstrip()
+    lines = [f"{first}{one.name}: {place(state)}", figures(state), warning(one)]
+    return "\n".join(filter(None, lines))
 
 
 def _ending(plan: Plan, now: View) -> str:
     took = "" if now.wall_seconds is None else f" in {duration(now.wall_seconds)}"
-    return f"{plan.name}: done{took}\n{figures(read_progress(plan.folder))}".rstrip()
+    lines = [f"{plan.name}: done{took}", figures(read_progress(plan.folder)), warning(plan)]
+    return "\n".join(filter(None, lines))
 
 
 def _unfinished(

@@ -7,7 +7,7 @@ runs stray from that. Records say where a language model has been, and how it mo
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -132,8 +132,8 @@ def regime_map(
     places = (np.array(_SIMULATED_SUCCESSES), np.array(_SIMULATED_SHARES))
     everywhere = np.stack(np.meshgrid(grid, shares, indexing="ij"), axis=-1)
     spreads = simulated.std(axis=2, ddof=1)
-    spread = RegularGridInterpolator(places, spreads, bounds_error=False, fill_value=None)
-    ends = RegularGridInterpolator((grid, shares), difference[-1], bounds_error=False)
+    spread = RegularGridInterpolator(places, spreads)
+    ends = RegularGridInterpolator((grid, shares), difference[-1])
     met = ends(np.stack(np.meshgrid(*places, indexing="ij"), axis=-1))
     return RegimeMap(
         success=grid,
@@ -181,36 +181,37 @@ def within_budget(rollouts: pd.DataFrame, max_response_tokens: int) -> pd.DataFr
     return rollouts.assign(correct=rollouts["correct"] & fits)
 
 
-def step_drifts(sampled: pd.DataFrame, sampling: Sampling) -> pd.DataFrame:
+def step_drifts(sampled: pd.DataFrame, regime: Habit, sampling: Sampling) -> pd.DataFrame:
     """What the groups of every step did to the habit, beside the drift that the formula expects.
 
     Args:
         sampled: Rows of ``sampled.parquet``.
+        regime: Its success and cost are taken; its probability is that of each step.
         sampling: How the arm samples.
 
     Returns:
         A row a step: ``step``; ``probability``, share of all its rollouts with a failed call;
         ``measured``, mean of σ̂ (ē₊ - ē₋) over the groups that the update used, nan if none;
-        ``predicted``, the exact drift of a free habit of that probability at that success.
+        ``predicted``, the exact drift at that probability. Drifts are logits per group.
     """
     rows = []
     for step, rollouts in sampled.groupby("step", sort=True):
-        drifts = [
-            measured_drift(
-                group["correct"].astype(int).tolist(),
-                (group["errors"] > 0).tolist(),
-                np.flatnonzero(group["kept"]).tolist(),
-            )
-            for _, group in rollouts.groupby("group", sort=True)
-            if group["kept"].any()
-        ]
-        free = Habit(float((rollouts["errors"] > 0).mean()), float(rollouts["correct"].mean()))
+        used = rollouts.groupby("group")["kept"].transform("any")
+        drifts = [_group_drift(group) for _, group in rollouts[used].groupby("group", sort=True)]
+        probability = float((rollouts["errors"] > 0).mean())
+        habit = replace(regime, probability=probability)
         rows.append(
             {
                 "step": step,
-                "probability": free.probability,
+                "probability": probability,
                 "measured": float(np.mean(drifts)) if drifts else math.nan,
-                "predicted": expected_drift(free, sampling, refilled=True),
+                "predicted": expected_drift(habit, sampling, refilled=True),
             }
         )
     return pd.DataFrame(rows)
+
+
+def _group_drift(group: pd.DataFrame) -> float:
+    rewards = group["correct"].to_numpy(dtype=int).tolist()
+    has_habit = (group["errors"].to_numpy() > 0).tolist()
+    return measured_drift(rewards, has_habit, np.flatnonzero(group["kept"]).tolist())
