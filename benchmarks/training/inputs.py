@@ -31,7 +31,7 @@ TOKENS = 100
 GROUP = 16
 """Completions of each prompt."""
 PROMPT_TOKENS = 23
-TRAINED = ROOT / "results" / "laptop" / "laptop-seed11-grpo-roc" / "checkpoint"
+TRAINED = ROOT / "results" / "laptop-natural" / "grpo-roc-seed21" / "checkpoint"
 """A committed policy that calls its tool."""
 
 

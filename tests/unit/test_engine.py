@@ -357,7 +357,7 @@ def test_recorded_log_probs_are_those_of_a_full_forward(either: Qwen3ForCausalLM
 
 
 def test_on_a_trained_policy_the_difference_is_that_of_float32() -> None:
-    checkpoint = next(ROOT.glob("results/laptop/*-grpo-roc/checkpoint"))
+    checkpoint = next(ROOT.glob("results/laptop-natural/grpo-roc-*/checkpoint"))
     model = load_policy(checkpoint, MANIFESTS["laptop"]).model
     size = model.config.vocab_size
     rng = random.Random(0)

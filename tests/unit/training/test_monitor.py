@@ -307,7 +307,7 @@ def test_a_policy_that_never_rose_has_not_fallen() -> None:
 RECORDS = sorted(
     record
     for arm in ("grpo", "grpo-roc")
-    for record in (ROOT / "results" / "laptop").glob(f"laptop-seed*-{arm}/metrics.parquet")
+    for record in (ROOT / "results" / "laptop-natural").glob(f"{arm}-seed*/metrics.parquet")
 )
 
 
