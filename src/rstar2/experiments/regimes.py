@@ -21,14 +21,14 @@ from rstar2.algorithm.drift import Habit, Sampling, expected_drift, measured_dri
 
 Array = NDArray[np.float64]
 
-SUCCESSES = (0.02, *(round(0.05 + 0.05 * k, 2) for k in range(19)), 0.98)
+SUCCESSES = (0.02, 0.05, *(k / 20 for k in range(2, 20)), 0.98)
 """q of the map."""
 
 COST_SHARES = tuple((k / 16) ** 2 for k in range(17))
 """c / q of the map, closer together where errors are nearly free."""
 
-_SIMULATED_SUCCESSES = (0.02, 0.1, 0.3, 0.6, 0.9, 0.98)
-_SIMULATED_SHARES = (0.0, 0.02, 0.1, 0.3, 1.0)
+_SIMULATED_SUCCESSES = (0.02, 0.15, 0.5, 0.85, 0.98)
+_SIMULATED_SHARES = (0.0, 0.05, 0.25, 1.0)
 _RATES = (1e-3, 1e2)
 
 
@@ -90,31 +90,28 @@ def regime_map(
         problems: Groups a step, from which groups of equal reward are refilled.
         runs: Bandit runs of each, at a few regimes between which their spread is interpolated.
         seed: Of the bandit.
-        successes: q of the map.
+        successes: q of the map; the spread beyond the outermost simulated ones is theirs.
 
     Raises:
         ValueError: As ``predicted_course`` and ``simulate``.
     """
-    grid = np.array(successes, dtype=float)
-    shares = np.array(COST_SHARES)
-    habits = [[Habit(probability, q, share * q) for share in shares] for q in grid]
+    grid, shares = np.array(successes, dtype=float), np.array(COST_SHARES)
+    few, few_shares = np.array(_SIMULATED_SUCCESSES), np.array(_SIMULATED_SHARES)
 
-    def courses(sampling: Sampling) -> Array:
-        told = [
+    def predicted(some: Array, some_shares: Array) -> Array:
+        one, other = (
             [
                 predicted_course(habit, sampling, rate=rate, steps=steps, refilled=True)
-                for habit in row
+                for habit in _habits(probability, some, some_shares)
             ]
-            for row in habits
-        ]
-        return np.moveaxis(np.array(told), -1, 0)
+            for sampling in (first, second)
+        )
+        return np.array(one).T - np.array(other).T
 
-    difference = courses(first) - courses(second)
-
-    def differences_of_runs(q: float, share: float) -> Array:
+    def simulated(habit: Habit) -> Array:
         one, other = (
             simulate(
-                Habit(probability, q, share * q),
+                habit,
                 sampling,
                 rate=rate,
                 steps=steps,
@@ -127,21 +124,24 @@ def regime_map(
         )
         return one - other
 
-    pairs = [[differences_of_runs(q, s) for s in _SIMULATED_SHARES] for q in _SIMULATED_SUCCESSES]
-    simulated = np.array(pairs)
-    places = (np.array(_SIMULATED_SUCCESSES), np.array(_SIMULATED_SHARES))
-    everywhere = np.stack(np.meshgrid(grid, shares, indexing="ij"), axis=-1)
-    spreads = simulated.std(axis=2, ddof=1)
-    spread = RegularGridInterpolator(places, spreads)
-    ends = RegularGridInterpolator((grid, shares), difference[-1])
-    met = ends(np.stack(np.meshgrid(*places, indexing="ij"), axis=-1))
+    bandits = np.array([simulated(habit) for habit in _habits(probability, few, few_shares)])
+    gaps = bandits[..., -1].mean(axis=1) - predicted(few, few_shares)[-1]
+    spreads = bandits.std(axis=1, ddof=1).reshape(len(few), len(few_shares), steps + 1)
+    between = RegularGridInterpolator((few, few_shares), spreads)
+    inside = np.clip(grid, few[0], few[-1])
+    everywhere = np.stack(np.meshgrid(inside, shares, indexing="ij"), axis=-1)
     return RegimeMap(
         success=grid,
         cost_share=shares,
-        difference=difference,
-        spread=np.moveaxis(spread(everywhere), -1, 0),
-        largest_gap=float(np.nanmax(np.abs(simulated[..., -1].mean(axis=2) - met))),
+        difference=predicted(grid, shares).reshape(steps + 1, len(grid), len(shares)),
+        spread=np.moveaxis(between(everywhere), -1, 0),
+        largest_gap=float(np.abs(gaps).max()),
     )
+
+
+def _habits(probability: float, successes: Array, shares: Array) -> list[Habit]:
+    """A habit of each success and share of it that an error costs, shares within successes."""
+    return [Habit(probability, q, share * q) for q in successes for share in shares]
 
 
 def fitted_rate(habit: Habit, sampling: Sampling, *, steps: int, end: float) -> float:
@@ -194,24 +194,27 @@ def step_drifts(sampled: pd.DataFrame, regime: Habit, sampling: Sampling) -> pd.
         ``measured``, mean of σ̂ (ē₊ - ē₋) over the groups that the update used, nan if none;
         ``predicted``, the exact drift at that probability. Drifts are logits per group.
     """
-    rows = []
-    for step, rollouts in sampled.groupby("step", sort=True):
-        used = rollouts.groupby("group")["kept"].transform("any")
-        drifts = [_group_drift(group) for _, group in rollouts[used].groupby("group", sort=True)]
-        probability = float((rollouts["errors"] > 0).mean())
-        habit = replace(regime, probability=probability)
-        rows.append(
-            {
-                "step": step,
-                "probability": probability,
-                "measured": float(np.mean(drifts)) if drifts else math.nan,
-                "predicted": expected_drift(habit, sampling, refilled=True),
-            }
-        )
-    return pd.DataFrame(rows)
+    shares = (sampled["errors"] > 0).groupby(sampled["step"]).mean()
+    measured = _group_drifts(sampled).groupby("step")["drift"].mean()
+    predicted = [
+        expected_drift(replace(regime, probability=float(share)), sampling, refilled=True)
+        for share in shares
+    ]
+    table = pd.DataFrame({"probability": shares, "measured": measured, "predicted": predicted})
+    return table.reset_index()
 
 
-def _group_drift(group: pd.DataFrame) -> float:
-    rewards = group["correct"].to_numpy(dtype=int).tolist()
-    has_habit = (group["errors"].to_numpy() > 0).tolist()
-    return measured_drift(rewards, has_habit, np.flatnonzero(group["kept"]).tolist())
+def _group_drifts(sampled: pd.DataFrame) -> pd.DataFrame:
+    """``step`` and ``drift`` of every group that has a kept rollout."""
+    rows = sampled.sort_values(["step", "group"], kind="stable")
+    names = rows[["step", "group"]].to_numpy()
+    starts = np.flatnonzero(np.r_[True, (names[1:] != names[:-1]).any(axis=1)])
+    rewards = rows["correct"].astype(int).tolist()
+    has_habit = (rows["errors"] > 0).tolist()
+    kept = rows["kept"].to_numpy(dtype=bool)
+    drifts = [
+        (step, measured_drift(rewards[a:b], has_habit[a:b], np.flatnonzero(kept[a:b]).tolist()))
+        for step, a, b in zip(names[starts, 0], starts, [*starts[1:], len(rows)], strict=True)
+        if kept[a:b].any()
+    ]
+    return pd.DataFrame(drifts, columns=["step", "drift"])
