@@ -61,7 +61,7 @@ def test_the_two_arms_differ_in_colour_line_and_marker():
 
 
 def test_an_unknown_arm_is_named_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'ppo'.*grpo, grpo-roc"):
+    with pytest.raises(ValueError, match=r"'ppo'.*grpo, grpo-2g, grpo-roc"):
         style.arm_style("ppo")
 
 
