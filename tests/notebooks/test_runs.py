@@ -179,7 +179,7 @@ def test_a_run_leaves_its_whole_record_and_is_not_made_twice(checkout: Path) -> 
     assert metrics["step"].tolist() == list(range(1, STEPS + 1))
     assert metrics["stage"].tolist() == [1] * (STEPS - 1) + [2]
     assert RunFolder.open(second.folder).trajectories.is_file()
-    assert list(laptop_report(records_of_this_machine(PRESET, 0))["arms"]) == ["grpo-roc"]
+    assert list(laptop_report(records_of_this_machine(PRESET, 0), "book")["arms"]) == ["grpo-roc"]
 
     before = written(first, second)
     run(first, second)

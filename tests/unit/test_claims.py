@@ -90,6 +90,7 @@ def outcome(one: Claim, records: Sequence[Record], **others: Sequence[Record]) -
 # --- the claims of the checkout -----------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_every_claim_speaks_of_arms_sets_and_seeds_of_its_sweep() -> None:
     claims = load_claims(CLAIMS)
     load_reasons(CLAIMS.with_name("verdicts.yaml"), claims)

@@ -52,6 +52,7 @@ def test_failed_calls_of_another_kind_are_told_apart() -> None:
     assert premise(rollouts).other_errors == pytest.approx(1 / rollouts["calls"].sum())
 
 
+@pytest.mark.thorough
 def test_every_arm_drifts_as_predicted_when_the_habit_is_free() -> None:
     checks = instant_check(sampled(0.4, 0.5, 0.0), SPEC)
     assert [(check.arm, check.epsilon) for check in checks] == [
@@ -67,6 +68,7 @@ def test_every_arm_drifts_as_predicted_when_the_habit_is_free() -> None:
     assert measured[0] < -0.1
 
 
+@pytest.mark.thorough
 def test_a_habit_that_costs_success_drifts_away_under_every_arm() -> None:
     checks = instant_check(sampled(0.4, 0.6, 0.4), SPEC)
     assert all(check.measured < -5 * check.standard_error for check in checks)

@@ -180,6 +180,7 @@ def test_seed_index_and_set_each_change_the_problem() -> None:
 # --- splits ---
 
 
+@pytest.mark.thorough
 def test_splits_share_no_question() -> None:
     questions: dict[Split, set[str]] = defaultdict(set)
     for problem_set, split in SETS_AND_SPLITS:

@@ -82,6 +82,7 @@ def test_more_runs_make_a_difference_more_certain() -> None:
     assert (regimes.certainty(0, 8) == 0).all(), "no difference is certain before the first step"
 
 
+@pytest.mark.thorough
 def test_the_same_seed_makes_the_same_map() -> None:
     one, again, other = small_map(), small_map.__wrapped__(), small_map(seed=1)
     assert np.array_equal(one.spread, again.spread)

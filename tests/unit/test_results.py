@@ -152,6 +152,7 @@ def test_the_grades_of_a_run_count_every_rollout_that_was_evaluated(records: lis
         assert paid == record.evaluation["correct"].sum(), record.path
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(NATURAL_SWEEP not in PUBLISHED, reason="the natural sweep has no record yet")
 def test_the_report_is_plain_json_with_a_row_for_every_set() -> None:
     records = records_in(NATURAL_SWEEP)

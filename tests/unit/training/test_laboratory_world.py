@@ -99,6 +99,7 @@ def test_a_module_that_exists_after_all_breaks_the_premise() -> None:
         )
 
 
+@pytest.mark.thorough
 def test_lessons_are_the_same_again_and_others_with_another_habit() -> None:
     first = lessons()
     assert len(first.examples["sft"]) == 48
