@@ -28,7 +28,7 @@ book: setup ## Train, execute the chapters, build the book; prints the path of i
 test: setup chromium ## Run every test, the browser's included
 	@$(BIN)/pytest -n 2 --dist loadfile
 
-results: setup ## Remake the committed records in results/ from scratch (about five hours on two cores)
+results: setup ## Remake the committed records in results/ from scratch (many hours)
 	@$(BIN)/rstar2 results remake
 
 check: setup ## Lint, types and the fast tests, for daily work
