@@ -18,17 +18,18 @@ from rstar2.experiments.claims import (
     ClaimsError,
     Expectation,
     HeldOutRate,
-    Outcome,
+    LogMeasure,
     Verdict,
     load_claims,
     load_reasons,
-    outcomes,
 )
 from rstar2.experiments.finished_runs import pooled_rates
+from rstar2.experiments.outcomes import Outcome, outcomes
 from rstar2.experiments.presets import load_torch_preset
 from rstar2.experiments.publish import record_arm
 from rstar2.experiments.report import Record
 from rstar2.experiments.sweeps import load_sweep
+from rstar2.training.monitor import alarms, fall_of_reward
 
 ROOT = Path(__file__).parents[2]
 CLAIMS = ROOT / "sweeps" / "claims.yaml"
@@ -224,6 +225,46 @@ def test_the_last_sampled_steps_are_a_mean_over_steps_that_have_a_value(tmp_path
     assert found.values == pytest.approx({7: 0.3})
 
 
+def test_a_log_whose_stages_are_runs_of_their_own_is_one_log(tmp_path: Path) -> None:
+    first = record(tmp_path / "1", "roc", 7, 0.0, [0.1, 0.2, 0.3])
+    second = record(tmp_path / "2", "roc", 7, 0.0, [0.4, 0.5])
+    moved = second.metrics.assign(step=[4, 5])
+    moved.to_parquet(second.path / "metrics.parquet")
+    one = claim(minus=None, population={"sampled_last": 3}, expect={"below": 0.5})
+    for records in ([first, second], [second, first]):
+        assert outcome(one, records).values == pytest.approx({7: 0.4})
+
+
+RISES = [0.1 + 0.02 * step for step in range(30)]
+FALLS = [*RISES, *(0.6 - 0.02 * step for step in range(30))]
+
+
+def monitored(measure: LogMeasure, folder: Path, *logs: Sequence[float]) -> dict[int, float]:
+    one = claim(minus=None, metric=measure, population={"log": "whole"}, expect={"above": 0})
+    records = [record(folder, "roc", seed, 0.0, log) for seed, log in enumerate(logs)]
+    return dict(outcome(one, records).values)
+
+
+def test_a_whole_log_is_what_the_monitor_makes_of_it(tmp_path: Path) -> None:
+    rows = [{"step": step, "accuracy": value} for step, value in enumerate(FALLS, 1)]
+    fall, (warning, *_) = fall_of_reward(rows), alarms(rows)
+    assert fall is not None
+    lead = monitored(LogMeasure.WARNING_LEAD, tmp_path / "lead", FALLS, RISES)
+    assert lead == {0: fall - warning.step}, "the second never falls"
+    assert lead[0] > 0
+    assert monitored(LogMeasure.WARNINGS, tmp_path / "n", FALLS, RISES) == {0: 1, 1: 0}
+
+
+def test_a_fall_that_was_never_warned_of_has_no_lead(tmp_path: Path) -> None:
+    run = record(tmp_path, "roc", 0, 0.0, [0.8] * 20 + [0.3] * 20)
+    in_stages = run.metrics.assign(stage=[1] * 20 + [2] * 20)
+    in_stages.to_parquet(run.path / "metrics.parquet")
+    assert alarms(in_stages.to_dict("records")) == (), "each stage is held against itself"
+    measure = {"metric": LogMeasure.WARNING_LEAD, "population": {"log": "whole"}}
+    (lead,) = outcome(claim(minus=None, **measure), [run]).values.values()
+    assert lead < 0
+
+
 def test_without_records_nothing_is_measured() -> None:
     for one in (claim(), claim(minus=None)):
         (found,) = outcomes([one], {}, {"a-claim": "No run yet."})
@@ -295,9 +336,11 @@ def said(**changes: Any) -> str:
         ("[{id: x}]", "claims.yaml: 0.claim: Field required"),
         (said(mettric="x"), "claims.yaml: 0.mettric: Extra inputs"),
         (said(id=""), "claims.yaml: 0.id: "),
-        (said(metric="acuracy"), "metric is 'acuracy'; those of a held-out set are accuracy, tool"),
-        (said(population={}), "0.population: Value error, give held_out or sampled_last"),
-        (said(population={"held_out": "x", "sampled_last": 1}), "give held_out or sampled_last"),
+        (said(metric="acuracy"), "metric is 'acuracy'; a held-out set has accuracy, tool"),
+        (said(population={}), "0.population: Value error, give one of held_out, sampled_last and"),
+        (said(population={"held_out": "x", "sampled_last": 1}), "give one of held_out, sampled_"),
+        (said(population={"log": "half"}), "0.population.log: Input should be 'whole'"),
+        (said(population={"log": "whole"}), "metric is 'accuracy'; a whole log has warnings, wa"),
         (said(population={"sampled_last": 0}), "0.population.sampled_last: "),
         (said(expect={}), "0.expect: Value error, give one of below, above and within"),
         (said(expect={"below": 0, "above": 1}), "give one of below, above and within"),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rstar2.experiments.claims import load_claims, load_reasons, outcomes
+from rstar2.experiments.claims import load_claims, load_reasons
+from rstar2.experiments.outcomes import outcomes
 from rstar2.experiments.plans import NATURAL_SWEEP, RECORD_SWEEPS, RESULTS_SIZE, SFT_ARM, Kind
 from rstar2.experiments.presets import load_torch_preset
 from rstar2.experiments.publish import RecordPlan, record_plans

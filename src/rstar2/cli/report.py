@@ -15,7 +15,7 @@ from rstar2.cli.report_grading import grading
 from rstar2.records import atomic_write
 
 if TYPE_CHECKING:
-    from rstar2.experiments.claims import Outcome
+    from rstar2.experiments.outcomes import Outcome
     from rstar2.experiments.report import Rates, Record
     from rstar2.experiments.sweeps import Sweep
 
@@ -58,7 +58,8 @@ def laptop(
 ) -> None:
     """The laptop experiments: every arm on every held-out set, and what became of the claims."""
     from rstar2.cli.picture import draw_laptop_run
-    from rstar2.experiments.claims import load_claims, load_reasons, outcomes
+    from rstar2.experiments.claims import load_claims, load_reasons
+    from rstar2.experiments.outcomes import outcomes
     from rstar2.experiments.plans import NATURAL_SWEEP
     from rstar2.experiments.publish import record_sweeps
     from rstar2.experiments.report import committed_records, laptop_report

@@ -1,4 +1,4 @@
-"""Holds what was claimed in ``sweeps/claims.yaml`` against the records.
+"""What is claimed before it is measured: ``sweeps/claims.yaml``.
 
     - id: lab-calm-grpo
       claim: where errors are free, grpo-roc leaves fewer of them than grpo
@@ -15,20 +15,16 @@ The claims are written before the runs, the sentences of ``sweeps/verdicts.yaml`
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-import numpy as np
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from rstar2.algorithm.statistics import Interval, mean_interval
+from rstar2.algorithm.statistics import Interval
 from rstar2.errors import UserError
-from rstar2.experiments.curves import compare
-from rstar2.experiments.report import Estimate, Record, evaluated, held_out, of_arm
 from rstar2.training.spec import Spec
 
 
@@ -59,21 +55,33 @@ class HeldOutRate(StrEnum):
     TRUNCATED = "truncated"
 
 
+class LogMeasure(StrEnum):
+    """The metrics of a whole log: what the collapse monitor makes of it."""
+
+    WARNINGS = "warnings"
+    """Warnings of the monitor."""
+    WARNING_LEAD = "warning_lead"
+    """Steps from the first warning to the fall of the reward, of a run whose reward falls. Of
+    one that was never warned of, the end of the log stands for the warning."""
+
+
 class Population(Spec):
-    """Which rollouts a claim speaks of; one of the two.
+    """What a claim speaks of; one of the three.
 
     Attributes:
-        held_out: Those of a held-out set, after RL.
+        held_out: The rollouts of a held-out set, after RL.
         sampled_last: Every rollout sampled in the last RL steps, this many; mean over steps.
+        log: The whole metrics log of a run.
     """
 
     held_out: str | None = None
     sampled_last: int | None = Field(default=None, gt=0)
+    log: Literal["whole"] | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.held_out is None) == (self.sampled_last is None):
-            raise ValueError("give held_out or sampled_last")
+        if sum(one is not None for one in (self.held_out, self.sampled_last, self.log)) != 1:
+            raise ValueError("give one of held_out, sampled_last and log")
         return self
 
 
@@ -131,8 +139,8 @@ class Claim(Spec):
         arm: An arm of the sweep.
         minus: The arm that is subtracted, paired by seed; none for a level.
         minus_sweep: The sweep of that arm, if it is another.
-        metric: A rate of a held-out set, or a column of the metrics log.
-        population: Which rollouts it is of.
+        metric: A rate of a held-out set, a column of the metrics log, or a ``LogMeasure``.
+        population: What it is of.
         expect: Where the difference or the level is to lie.
         exclusions: What is left out, in words.
     """
@@ -153,48 +161,13 @@ class Claim(Spec):
     def _possible(self) -> Self:
         if self.minus_sweep is not None and self.minus is None:
             raise ValueError("minus_sweep without minus: a level is of one arm")
-        if self.population.held_out is not None and self.metric not in tuple(HeldOutRate):
-            raise ValueError(
-                f"metric is {self.metric!r}; those of a held-out set are {', '.join(HeldOutRate)}"
-            )
+        for given, whole, names in (
+            (self.population.held_out, "held-out set", tuple(HeldOutRate)),
+            (self.population.log, "whole log", tuple(LogMeasure)),
+        ):
+            if given is not None and self.metric not in names:
+                raise ValueError(f"metric is {self.metric!r}; a {whole} has {', '.join(names)}")
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A claim and what came of it.
-
-    Attributes:
-        claim: The claim.
-        values: The level or the difference of each seed that has it.
-        interval: Mean and 95% t interval over the seeds; NaN where there is none.
-        verdict: What it says.
-        why: One sentence; empty until somebody has written it.
-    """
-
-    claim: Claim
-    values: Mapping[int, float]
-    interval: Interval
-    verdict: Verdict
-    why: str = ""
-
-    @property
-    def effect(self) -> Estimate:
-        """Mean, low and high; None where there is none."""
-        numbers = (self.interval.mean, self.interval.low, self.interval.high)
-        return [None if math.isnan(number) else float(number) for number in numbers]
-
-    def as_json(self) -> dict[str, Any]:
-        """JSON values."""
-        return {
-            "id": self.claim.id,
-            "claim": self.claim.claim,
-            "paper": self.claim.paper,
-            "effect": self.effect,
-            "seeds": len(self.values),
-            "verdict": self.verdict.value,
-            "why": self.why,
-        }
 
 
 def load_claims(path: Path) -> list[Claim]:
@@ -229,71 +202,6 @@ def load_reasons(path: Path, claims: Sequence[Claim]) -> dict[str, str]:
     if unknown := sorted(reasons.keys() - {claim.id for claim in claims}):
         raise ClaimsError(f"{path.name}: there is no claim {unknown[0]!r}")
     return reasons
-
-
-def outcomes(
-    claims: Sequence[Claim],
-    records: Mapping[str, Sequence[Record]],
-    reasons: Mapping[str, str],
-) -> list[Outcome]:
-    """What the records say of each claim.
-
-    Args:
-        claims: The claims.
-        records: Of each sweep; a sweep without records may be left out.
-        reasons: Sentences by the id of their claim.
-
-    Raises:
-        ClaimsError: If a record lacks the set, the metric or the steps of a claim.
-    """
-    return [_outcome(claim, records, reasons.get(claim.id, "")) for claim in claims]
-
-
-def _outcome(claim: Claim, records: Mapping[str, Sequence[Record]], why: str) -> Outcome:
-    values = _values(claim, claim.arm, records.get(claim.sweep, ()))
-    if claim.minus is None:
-        interval = mean_interval(list(values.values())) if values else None
-    else:
-        other = records.get(claim.minus_sweep or claim.sweep, ())
-        comparison = compare(values, _values(claim, claim.minus, other))
-        values = dict(comparison.differences)
-        interval = comparison.interval if values else None
-    if interval is None:
-        nothing = Interval(math.nan, math.nan, math.nan)
-        return Outcome(claim, {}, nothing, Verdict.NOT_MEASURED, why)
-    verdict = claim.expect.verdict(interval, is_level=claim.minus is None)
-    return Outcome(claim, values, interval, verdict, why)
-
-
-def _values(claim: Claim, arm: str, records: Sequence[Record]) -> dict[int, float]:
-    """The metric of each seed that has a finite one."""
-    if (name := claim.population.held_out) is not None:
-        found = {r.seed: _held_out(claim, r, name) for r in evaluated(records, arm)}
-    else:
-        steps = claim.population.sampled_last or 0
-        found = {r.seed: _sampled(claim, r, steps) for r in of_arm(records, arm)}
-    return {seed: value for seed, value in found.items() if math.isfinite(value)}
-
-
-def _held_out(claim: Claim, record: Record, name: str) -> float:
-    sets = held_out(record)
-    if name not in sets:
-        raise ClaimsError(
-            f"claim {claim.id}: {record.path.name} was evaluated on {', '.join(sets)}, not {name}"
-        )
-    return sets[name][claim.metric]
-
-
-def _sampled(claim: Claim, record: Record, steps: int) -> float:
-    table = record.metrics
-    if claim.metric not in table:
-        raise ClaimsError(f"claim {claim.id}: {record.path.name} logs no {claim.metric!r}")
-    if len(table) < steps:
-        raise ClaimsError(
-            f"claim {claim.id}: {record.path.name} has {len(table)} steps, less than {steps}"
-        )
-    values = table.sort_values("step")[claim.metric].to_numpy(dtype=float)[-steps:]
-    return float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
 
 
 def _read_yaml(path: Path) -> Any:

@@ -138,6 +138,14 @@ def evaluated(records: Iterable[Record], arm: str, size: str = RESULTS_SIZE) -> 
     return sorted(kept, key=lambda record: record.seed)
 
 
+def logs(records: Iterable[Record], arm: str) -> dict[int, pd.DataFrame]:
+    """The metrics log of each seed of an arm; stages that are runs of their own are joined."""
+    parts: dict[int, list[pd.DataFrame]] = {}
+    for record in of_arm(records, arm):
+        parts.setdefault(record.seed, []).append(record.metrics)
+    return {seed: pd.concat(tables).sort_values("step") for seed, tables in parts.items()}
+
+
 def arm_names(records: Iterable[Record]) -> list[str]:
     """The RL arms of records: those of ``Arm`` in its order, then the others by name."""
     order = list(Arm)
