@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rstar2.algorithm.statistics import Interval, mean_interval
+from rstar2.book.claims_view import count_verdicts, show_claims
 from rstar2.experiments.claims import (
     Claim,
     ClaimsError,
@@ -374,3 +375,20 @@ def test_reasons_may_be_missing_but_not_be_of_no_claim(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ClaimsError, match=message):
             load_reasons(path, [claim()])
+
+
+# --- what a page shows --------------------------------------------------------------------
+
+
+def test_a_page_shows_effect_seeds_verdict_and_why(tmp_path: Path) -> None:
+    right = {"roc": [0.2, 0.5, 0.8], "grpo": [0.3, 0.61, 0.9]}
+    records = {"laptop-x": arms(tmp_path, **right)}
+    tokens = claim(id="b", metric="tokens", claim="roc writes <less>", minus=None)
+    found = outcomes([claim(), tokens], records, {"a-claim": "Free errors."})
+    shown = show_claims(found)
+    assert "-0.103 [-0.118,\u00a0-0.089]" in shown.text
+    assert "0.8 [0.8,\u00a00.8]" in shown.text
+    assert "Free errors." in shown.text
+    assert "roc writes &lt;less&gt;" in shown.html
+    assert count_verdicts(found) == "Of 2 claims: 1 reproduced, 1 opposite."
+    assert count_verdicts([]) == "Nothing was claimed."

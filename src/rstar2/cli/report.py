@@ -132,8 +132,8 @@ def _claims(found: "Sequence[Outcome]") -> Iterator[RenderableType]:
     for column in ("\nclaim", "\neffect", "\nseeds", "\nverdict"):
         table.add_column(Text(column, style="bold"), overflow="fold")
     for one in found:
-        digits = 1 if one.claim.metric.startswith("tokens") else 3
-        effect = show_estimate(one.effect, digits, signed=one.claim.minus is not None)
+        signed = one.claim.minus is not None
+        effect = show_estimate(one.effect, one.claim.digits, signed=signed)
         table.add_row(one.claim.id, effect, str(len(one.values)), one.verdict.value)
     yield table
     for one in found:

@@ -65,6 +65,9 @@ class LogMeasure(StrEnum):
     one that was never warned of, the end of the log stands for the warning."""
 
 
+_COUNTS = (HeldOutRate.TOKENS, HeldOutRate.TOKENS_IN_CORRECT, *LogMeasure)
+
+
 class Population(Spec):
     """What a claim speaks of; one of the three.
 
@@ -156,6 +159,11 @@ class Claim(Spec):
     population: Population
     expect: Expectation
     exclusions: str
+
+    @property
+    def digits(self) -> int:
+        """Decimals that an effect is worth."""
+        return 1 if self.metric in _COUNTS else 3
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
