@@ -8,7 +8,7 @@ afresh; elsewhere (PDF, no JavaScript) it is a picture.
 import base64
 import html
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -42,7 +42,8 @@ def explore(
     name: str,
     alt: str,
     caption: str = "",
-    source: Source = Source.FORMULA,
+    source: Source | None = Source.FORMULA,
+    runs: Sequence[Mapping[str, Any]] = (),
     index: int = 0,
 ) -> None:
     """Show ``draw(value)`` under a slider over the values.
@@ -54,14 +55,17 @@ def explore(
         name: Its anchor in the page: lower case, digits, hyphens; unique in the chapter.
         alt: What the pictures show; the value is added to each.
         caption: What to look for, plain text.
-        source: What kind of numbers it shows.
+        source: What kind of numbers it shows; None where they are those of runs.
+        runs: The runs whose numbers it shows, each as its ``run.json``.
         index: The stop shown first.
 
     Raises:
         ValueError: Fewer than two values, the index is none of them, or as
             :func:`rstar2.book.figure.figure`.
     """
-    bundle = explore_bundle(draw, values, label, name, alt, caption, source, index)
+    bundle = explore_bundle(
+        draw, values, label, name, alt, caption, source=source, runs=runs, index=index
+    )
     display(live_bundle(draw, values, label, index) | bundle, raw=True)
 
 
@@ -72,7 +76,9 @@ def explore_bundle(
     name: str,
     alt: str,
     caption: str = "",
-    source: Source = Source.FORMULA,
+    *,
+    source: Source | None = Source.FORMULA,
+    runs: Sequence[Mapping[str, Any]] = (),
     index: int = 0,
 ) -> dict[str, str]:
     """The cell output of :func:`explore` for readers without a kernel, by MIME type."""
@@ -87,7 +93,7 @@ def explore_bundle(
         frames.append(f'<div class="frame"{"" if k == index else " hidden"}>{picture}</div>')
         png = png_bytes(fig) if k == index else png
         plt.close(fig)
-    notes = provenance_html(name, source=source)
+    notes = provenance_html(name, runs, source)
     return {
         "text/html": _page(name, label, values, index, "".join(frames), caption, notes),
         "image/png": base64.b64encode(png).decode(),
