@@ -253,6 +253,8 @@ def test_a_whole_log_is_what_the_monitor_makes_of_it(tmp_path: Path) -> None:
     lead = monitored(LogMeasure.WARNING_LEAD, tmp_path / "lead", FALLS, RISES)
     assert lead == {0: fall - warning.step}, "the second never falls"
     assert lead[0] > 0
+    other = monitored(LogMeasure.OTHER_WARNING_LEAD, tmp_path / "other", FALLS, RISES)
+    assert other == {0: fall - len(FALLS)}, "no other signal is in the log"
     assert monitored(LogMeasure.WARNINGS, tmp_path / "n", FALLS, RISES) == {0: 1, 1: 0}
 
 

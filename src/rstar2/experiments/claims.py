@@ -63,6 +63,8 @@ class LogMeasure(StrEnum):
     WARNING_LEAD = "warning_lead"
     """Steps from the first warning to the fall of the reward, of a run whose reward falls. Of
     one that was never warned of, the end of the log stands for the warning."""
+    OTHER_WARNING_LEAD = "other_warning_lead"
+    """The same without the warnings of the reward itself."""
 
 
 _COUNTS = (HeldOutRate.TOKENS, HeldOutRate.TOKENS_IN_CORRECT, *LogMeasure)

@@ -12,7 +12,7 @@ from rstar2.algorithm.statistics import Interval, mean_interval
 from rstar2.experiments.claims import Claim, ClaimsError, LogMeasure, Verdict
 from rstar2.experiments.curves import compare
 from rstar2.experiments.report import Estimate, Record, evaluated, held_out, logs
-from rstar2.training.monitor import alarms, fall_of_reward
+from rstar2.training.monitor import Signal, alarms, fall_of_reward
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,7 @@ def _monitored(measure: LogMeasure, log: pd.DataFrame) -> float:
     warnings = alarms(rows)
     if measure is LogMeasure.WARNINGS:
         return len(warnings)
+    reward_counts = measure is LogMeasure.WARNING_LEAD
+    heard = [one.step for one in warnings if reward_counts or one.signal is not Signal.REWARD]
     fall = fall_of_reward(rows)
-    warned = warnings[0].step if warnings else log["step"].max()
-    return math.nan if fall is None else float(fall - warned)
+    return math.nan if fall is None else float(fall - min(heard, default=log["step"].max()))
