@@ -16,9 +16,11 @@ from rstar2.book.build import BookBuildError, build_book
 from rstar2.book.exercise import Case, Exercise, solutions
 from rstar2.book.explore import explore_bundle, live_bundle
 from rstar2.book.figure import figure, figure_bundle
-from rstar2.book.provenance import Source, duration, provenance_line
+from rstar2.book.page import legend_above, source
+from rstar2.book.provenance import Source, duration, provenance_line, provenance_summary
 from rstar2.book.rendered import show_table
 from rstar2.book.trajectory_view import show_tokens, show_trajectory
+from rstar2.experiments.report import Record
 from rstar2.protocol.types import CallStatus, StopReason, ToolCall, Trajectory, Turn
 
 RUN = {
@@ -401,3 +403,21 @@ def test_a_build_needs_a_book_and_a_key(tmp_path: Path):
     (tmp_path / "_toc.yml").touch()
     with pytest.raises(BookBuildError, match=r"cache key '\.\./k'"):
         build_book(tmp_path, cache_key="../k")
+
+
+# --- words that chapters share --------------------------------------------------------------
+
+
+def test_a_legend_of_several_axes_names_each_label_once() -> None:
+    fig, axes = plt.subplots(2, 1)
+    for ax, labels in zip(axes, (["GRPO", "GRPO-RoC"], ["GRPO", "other"]), strict=True):
+        for label in labels:
+            ax.plot([0, 1], label=label)
+    legend_above(fig, *axes)
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["GRPO", "GRPO-RoC", "other"]
+
+
+def test_one_run_is_told_whole_and_several_in_one_line() -> None:
+    runs = [Record(Path(f"r{seed}"), {**RUN, "seed": seed}) for seed in (7, 8)]
+    assert source(runs[:1]) == f"Source: {provenance_line(runs[0].run)}."
+    assert source(runs) == f"Source: {provenance_summary([run.run for run in runs])}."

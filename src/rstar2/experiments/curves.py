@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rstar2.algorithm.statistics import Interval, mean_interval
-from rstar2.experiments.report import Estimate, Record, rates
+from rstar2.experiments.report import Estimate, Record, as_estimate, rates
 from rstar2.rollout.groups import Rollout
 from rstar2.rollout.serialise import rollout_from_json
 
@@ -133,8 +133,7 @@ class Comparison:
     @property
     def estimate(self) -> Estimate:
         """Mean, low and high."""
-        numbers = (self.interval.mean, self.interval.low, self.interval.high)
-        return [None if math.isnan(number) else number for number in numbers]
+        return as_estimate(self.interval)
 
 
 def compare(values: Mapping[int, float], reference: Mapping[int, float]) -> Comparison:

@@ -11,7 +11,7 @@ import pandas as pd
 from rstar2.algorithm.statistics import Interval, mean_interval
 from rstar2.experiments.claims import Claim, ClaimsError, LogMeasure, Verdict
 from rstar2.experiments.curves import compare
-from rstar2.experiments.report import Estimate, Record, evaluated, held_out, logs
+from rstar2.experiments.report import Estimate, Record, as_estimate, evaluated, held_out, logs
 from rstar2.training.monitor import Signal, alarms, fall_of_reward
 
 
@@ -36,8 +36,7 @@ class Outcome:
     @property
     def effect(self) -> Estimate:
         """Mean, low and high; None where there is none."""
-        numbers = (self.interval.mean, self.interval.low, self.interval.high)
-        return [None if math.isnan(number) else float(number) for number in numbers]
+        return as_estimate(self.interval)
 
     def as_json(self) -> dict[str, Any]:
         """JSON values."""

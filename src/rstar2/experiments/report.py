@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from rstar2.algorithm.statistics import mean_interval
+from rstar2.algorithm.statistics import Interval, mean_interval
 from rstar2.errors import UserError
 from rstar2.experiments.checkout import project_root
 from rstar2.experiments.finished_runs import pooled_rates
@@ -183,10 +183,21 @@ def over_seeds(records: Sequence[Record], problem_set: str, rate: str) -> Estima
     return mean_rate([held_out(record) for record in records], problem_set, rate)
 
 
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean of one value a seed with its 95% interval."""
+    return as_estimate(mean_interval(values)) if values else [None, None, None]
+
+
+def as_estimate(interval: Interval) -> Estimate:
+    """An interval as JSON has it."""
+    numbers = (interval.mean, interval.low, interval.high)
+    return [None if math.isnan(number) else float(number) for number in numbers]
+
+
 def mean_rate(runs: Iterable[Rates], problem_set: str, rate: str) -> Estimate:
     """Mean of a rate over the runs that have it, with its 95% interval."""
     values = [run[problem_set][rate] for run in runs if problem_set in run]
-    return _estimate([value for value in values if not math.isnan(value)])
+    return estimate([value for value in values if not math.isnan(value)])
 
 
 def arms_report(records: Sequence[Record], size: str = RESULTS_SIZE) -> dict[str, Any]:
@@ -245,12 +256,6 @@ def _guessing(problem_set: ProblemSet, records: Sequence[Record]) -> float:
     return guessing_baseline(problem_set, Split.HELD_OUT, HELD_OUT_SEED, problems)
 
 
-def _estimate(values: Sequence[float]) -> Estimate:
-    if not values:
-        return [None, None, None]
-    interval = mean_interval(values)
-    numbers = (interval.mean, interval.low, interval.high)
-    return [None if math.isnan(number) else float(number) for number in numbers]
 
 
 def _runs(folder: Path) -> list[Path]:
