@@ -256,8 +256,6 @@ def _guessing(problem_set: ProblemSet, records: Sequence[Record]) -> float:
     return guessing_baseline(problem_set, Split.HELD_OUT, HELD_OUT_SEED, problems)
 
 
-
-
 def _runs(folder: Path) -> list[Path]:
     found = folder.glob("*/run.json")
     return sorted(path for path in found if not path.parent.name.startswith("."))
