@@ -15,7 +15,8 @@ from rstar2.rollout.admission import (
     StaticSplit,
     future_peak,
 )
-from rstar2.rollout.schedule import Admission, Placement, ScheduleError, Scheduler
+from rstar2.rollout.schedule import Scheduler
+from rstar2.rollout.schedule_types import Admission, Placement, ScheduleError
 
 LONGEST = 1000
 RULES: dict[str, Callable[[random.Random], Admission]] = {

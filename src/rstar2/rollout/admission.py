@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rstar2.rollout.schedule import Request, ScheduleError, Server
+from rstar2.rollout.schedule_types import Request, ScheduleError, Server
 
 _GOLDEN = 0.6180339887498949
 """Its multiples, modulo 1, fill the unit interval evenly, however many there are."""
