@@ -306,7 +306,7 @@ def test_a_policy_that_never_rose_has_not_fallen() -> None:
 
 RECORDS = sorted(
     record
-    for arm in ("grpo", "grpo-roc")
+    for arm in ("grpo", "grpo-roc", "roc-uniform")
     for record in (ROOT / "results" / "laptop-natural").glob(f"{arm}-seed*/metrics.parquet")
 )
 
