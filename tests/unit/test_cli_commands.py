@@ -237,6 +237,7 @@ def test_a_picture_of_no_arm_is_one_line(
     finished(sweep.plans[0])
     publish.publish(sweep, publish.results_folder(sweep))
     (checkout / "sweeps" / "claims.yaml").write_text("[]")
+    (checkout / "sweeps" / "verdicts.yaml").unlink()
     line = type_.refused("report", "laptop", "--figure", "picture.png")
     assert "no record of grpo or grpo-roc to draw" in line
     assert not Path("picture.png").exists()
