@@ -30,7 +30,7 @@ RULES: dict[str, Callable[[random.Random], Admission]] = {
 WAITING_RULES = ("K", "KV peak")
 rules = st.sampled_from(sorted(RULES))
 seeds = st.integers(0, 2**32)
-few = settings(max_examples=60)
+few = settings(max_examples=25)
 
 
 @dataclass
