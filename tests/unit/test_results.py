@@ -101,6 +101,7 @@ def test_an_evaluation_has_the_size_of_its_settings(records: list[Record]) -> No
         assert set(record.evaluation["samples"]) == {size["samples"]}, record.path
 
 
+@pytest.mark.thorough
 def test_the_rollouts_of_an_evaluation_add_up_to_its_problems(records: list[Record]) -> None:
     for record in evaluations(records):
         rollouts = record.rollouts
@@ -144,6 +145,7 @@ def test_records_hold_no_path_of_the_machine_that_made_them(records: list[Record
                 assert not re.search(r"/(home|root|work|tmp|Users)/", text), path
 
 
+@pytest.mark.thorough
 def test_the_grades_of_a_run_count_every_rollout_that_was_evaluated(records: list[Record]) -> None:
     for record in evaluations(records):
         grades = load_grades(record.path / "grades.parquet")
