@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rstar2.rollout.schedule_types import Request, ScheduleError, Server
+from rstar2.rollout.schedule_types import Admission, Request, ScheduleError, Server
 
 _GOLDEN = 0.6180339887498949
 """Its multiples, modulo 1, fill the unit interval evenly, however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
-class StaticSplit:
+class StaticSplit(Admission):
     """Trajectory i of N to server ⌊i R / N⌋, once and for all (verl 0.2, the paper's baseline).
 
     Attributes:
@@ -38,19 +38,9 @@ class StaticSplit:
         place = request.number % self.trajectories
         return servers[place * len(servers) // self.trajectories]
 
-    def move(
-        self, _request: Request, home: Server, _servers: Sequence[Server], _w: int, _now: float, /
-    ) -> Server:
-        """Never."""
-        return home
-
-    def after(self, _lengths: Sequence[int], /) -> Self:
-        """The same."""
-        return self
-
 
 @dataclass(frozen=True, slots=True)
-class LeastInFlight:
+class LeastInFlight(Admission):
     """To the server with the fewest requests under way, and then always there (verl 0.9)."""
 
     def predict(self, request: Request) -> int:
@@ -63,19 +53,9 @@ class LeastInFlight:
         """The first of those with the fewest."""
         return min(servers, key=lambda server: server.in_flight)
 
-    def move(
-        self, _request: Request, home: Server, _servers: Sequence[Server], _w: int, _now: float, /
-    ) -> Server:
-        """Never."""
-        return home
-
-    def after(self, _lengths: Sequence[int], /) -> Self:
-        """The same."""
-        return self
-
 
 @dataclass(frozen=True, slots=True)
-class KAdmission:
+class KAdmission(Admission):
     """At most K = capacity / longest trajectory on a server (paper, section 3).
 
     The strict mode: whatever the lengths and the pace, a server never holds more than it can.
@@ -109,19 +89,9 @@ class KAdmission:
             return None
         return min(free, key=lambda server: len(server.residents) / slots[server.name])
 
-    def move(
-        self, _request: Request, home: Server, _servers: Sequence[Server], _w: int, _now: float, /
-    ) -> Server:
-        """Never."""
-        return home
-
-    def after(self, _lengths: Sequence[int], /) -> Self:
-        """The same."""
-        return self
-
 
 @dataclass(frozen=True, slots=True)
-class KVPeak:
+class KVPeak(Admission):
     """FIFO by predicted peak of the KV memory.
 
     A first request goes to a server whose predicted peak stays within ``share`` of its capacity,

@@ -72,11 +72,6 @@ class Scheduler:
         """Trajectories that have a server."""
         return len(self._homes)
 
-    def home(self, trajectory: str) -> str | None:
-        """The server that holds a trajectory's tokens."""
-        home = self._homes.get(trajectory)
-        return None if home is None else home.name
-
     def arrive(self, trajectory: str, tokens: int, now: float) -> None:
         """A trajectory wants to generate.
 
@@ -97,7 +92,7 @@ class Scheduler:
             self._arrivals += 1
         number = self._numbers[trajectory]
         queue[trajectory] = Request(trajectory, number, tokens, now)
-        self._may_fit = True
+        self._may_fit |= next(iter(self._displaced or self._new), None) == trajectory
 
     def place(self, now: float) -> list[Placement]:
         """All placements that can be made; later requests first, then first ones in their order."""
@@ -162,7 +157,7 @@ class Scheduler:
         self._may_fit = True
         return True
 
-    def end_idle(self, since: float) -> list[str]:
+    def end_idle(self, since: float) -> None:
         """Gives up the trajectories that have held tokens without a request since then, s."""
         idle = [
             trajectory
@@ -174,7 +169,6 @@ class Scheduler:
         ]
         for trajectory in idle:
             self.end(trajectory)
-        return idle
 
     def next_step(self) -> None:
         """Hands the lengths of this step to the rule, and begins to collect those of the next."""

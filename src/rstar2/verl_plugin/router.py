@@ -11,7 +11,7 @@ no release is ever heard: verl is given the class already decorated, with ``CONC
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -34,7 +34,7 @@ class RouterSpec(Spec):
         orphan_seconds: After so long without a request a trajectory counts as given up.
     """
 
-    admission: str = Field(default="kv-peak", pattern="^(kv-peak|k|least-in-flight)$")
+    admission: Literal["kv-peak", "k", "least-in-flight"] = "kv-peak"
     kv_tokens: int = Field(gt=0)
     max_tokens: int = Field(gt=0)
     orphan_seconds: float = Field(default=600.0, gt=0)
@@ -46,7 +46,7 @@ class RouterSpec(Spec):
                 return KAdmission(self.max_tokens)
             case "least-in-flight":
                 return LeastInFlight()
-            case _:
+            case "kv-peak":
                 return KVPeak(self.max_tokens)
 
 
