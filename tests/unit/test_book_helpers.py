@@ -84,6 +84,12 @@ def test_every_colour_of_the_palette_stands_out_on_light_and_dark(color, ground)
 # Provenance
 
 
+def test_a_run_of_a_sweep_goes_by_its_name_there():
+    run = {**RUN, "arm": "grpo", "sweep_arm": "collapse"}
+    assert "· arm collapse ·" in provenance_line(run)
+    assert "· collapse ·" in provenance_summary([run, {**run, "seed": 4}])
+
+
 def test_a_provenance_line_says_what_ran_where_and_when():
     assert provenance_line(RUN) == (
         "laptop run · run ab12cd34ef · arm grpo-roc · preset laptop · seed 3 · commit 01234567 · "

@@ -1,6 +1,7 @@
 """What several chapters say and draw in the same words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from IPython.display import Markdown, display
 from matplotlib.artist import Artist
@@ -8,12 +9,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rstar2.book.provenance import provenance_line, provenance_summary
+from rstar2.experiments.curves import Finding
 from rstar2.experiments.report import Record
+
+FOUND: Mapping[Finding, str] = MappingProxyType(
+    {
+        Finding.LOWER: "the interval lies below 0",
+        Finding.HIGHER: "the interval lies above 0",
+        Finding.UNDECIDED: "the interval contains 0",
+        Finding.NO_INTERVAL: "too few seeds for an interval",
+    }
+)
+"""What a comparison found, in words."""
 
 
 def say(text: str) -> None:
     """Shows a sentence that a cell has computed, as Markdown."""
     display(Markdown(text))
+
+
+def missing(what: str) -> None:
+    """Says that a part of the page waits for its records."""
+    say(f"*There is no record of {what} yet; `make results` makes them.*")
 
 
 def source(records: Sequence[Record]) -> str:

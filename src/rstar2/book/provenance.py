@@ -71,7 +71,7 @@ def provenance_line(run: Mapping[str, Any]) -> str:
     parts = (
         run["label"],
         f"run {run['id']}",
-        f"arm {run['arm']}",
+        f"arm {_arm(run)}",
         f"preset {run['preset']}",
         f"seed {run['seed']}",
         f"commit {commit}",
@@ -98,10 +98,15 @@ def provenance_summary(runs: Sequence[Mapping[str, Any]]) -> str:
     parts = (
         distinct(run["label"] for run in runs),
         f"{len(runs)} runs",
-        distinct(run["arm"] for run in runs),
+        distinct(map(_arm, runs)),
         f"{'seed' if len(seeds) == 1 else 'seeds'} {distinct(seeds)}",
         f"commit {distinct((run['commit'] or 'unknown')[:8] for run in runs)}",
         distinct(f"{run['hardware']['cores']} cores" for run in runs),
         shortest if shortest == longest else f"{shortest} to {longest} a run",
     )
     return " · ".join(parts)
+
+
+def _arm(run: Mapping[str, Any]) -> str:
+    """The arm's name in its sweep, which tells ``collapse`` from ``grpo``; else the arm itself."""
+    return str(run.get("sweep_arm", run["arm"]))
