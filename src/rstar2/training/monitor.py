@@ -15,7 +15,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from numbers import Real
 
@@ -48,7 +48,7 @@ class MonitorSettings:
 
     The defaults were chosen on nine development runs of the laptop preset: no mean of the six
     healthy ones went half as far, and all three that collapsed were warned of. Healthy runs of
-    other seeds have gone two thirds of the way since. Another model, or another preset, needs
+    other seeds have come within a tenth of a limit since. Another model, or another preset, needs
     limits from healthy runs of its own.
 
     Attributes:
@@ -73,6 +73,17 @@ class MonitorSettings:
                 raise MonitorError(
                     f"{field.name} of the monitor is {getattr(self, field.name)}: give more than 0"
                 )
+
+    def scaled(self, factor: float) -> "MonitorSettings":
+        """The same window with every limit as many times as far."""
+        return replace(
+            self,
+            reward_drop=factor * self.reward_drop,
+            entropy_ratio=1 + factor * (self.entropy_ratio - 1),
+            truncated_rise=factor * self.truncated_rise,
+            calls_change=factor * self.calls_change,
+            void_rise=factor * self.void_rise,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,3 +335,13 @@ def test_the_monitor_warns_before_a_slow_collapse() -> None:
     first: Alarm = alarms(rows)[0]
     assert first.signal in {Signal.TRUNCATION, Signal.VOID_TURNS}
     assert first.step < fall
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_scaled_limits_lie_as_many_times_as_far(factor: float) -> None:
+    limits, scaled = MonitorSettings(), MonitorSettings().scaled(factor)
+    assert scaled.window == limits.window
+    assert scaled.reward_drop == factor * limits.reward_drop
+    assert scaled.calls_change == factor * limits.calls_change
+    assert scaled.entropy_ratio - 1 == pytest.approx(factor * (limits.entropy_ratio - 1))
+    assert limits.scaled(1.0) == limits
