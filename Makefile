@@ -14,12 +14,13 @@ export OMP_NUM_THREADS ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
+CLUSTER := .venv-cluster
 CODE := $(wildcard src tests notebooks book benchmarks)
 
-.PHONY: help book test results check lab lock peers clean setup chromium
+.PHONY: help book test test-cluster results check lab lock peers clean setup chromium
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | sed 's/^/  make /' | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | sed 's/^/  make /' | expand -t 20
 	@echo "  TORCH_INDEX=URL names another index for torch, PYTHON=PATH another Python."
 
 book: setup ## Train, execute the chapters, build the book; prints the path of its index.html
@@ -27,6 +28,10 @@ book: setup ## Train, execute the chapters, build the book; prints the path of i
 
 test: setup chromium ## Run every test, the browser's included
 	@$(BIN)/pytest -n 2 --dist loadfile
+
+test-cluster: ## Run verl, Ray and vLLM on the CPU, in .venv-cluster (4 GB)
+	$(if $(call READY,$(CLUSTER),$(CLUSTER_FILES)),,$(call INSTALL,$(CLUSTER),$(CLUSTER_FILES),$(PACKAGE),--no-deps))
+	@$(CLUSTER)/bin/pytest tests/cluster
 
 results: setup ## Remake the committed records in results/ from scratch (many hours)
 	@$(BIN)/rstar2 results remake
@@ -59,6 +64,7 @@ clean: ## Remove the built book and the caches; .venv, runs/ and results/ stay
 
 FILES := requirements.txt pyproject.toml
 PEER_FILES := requirements-peers.txt
+CLUSTER_FILES := requirements-cluster.txt pyproject.toml
 
 setup:
 	$(if $(call READY,$(VENV),$(FILES)),,$(call INSTALL,$(VENV),$(FILES),$(OURS)))
@@ -77,11 +83,12 @@ NO_PYTHON := no Python 3.11 or 3.12 with its venv module (tried: $(PYTHON)): ins
     or name one with make PYTHON=/path/to/python3.11
 NO_NETWORK := no network: pip reached no package index; connect, then run make again
 
-# What the package itself adds to its environment, after the pins.
-OURS = pip --no-deps --no-build-isolation -e . \
+# What the package itself adds to an environment, after the pins; a kernel only to ours.
+PACKAGE = pip --no-deps --no-build-isolation -e .
+OURS = $(PACKAGE) \
     && "$$venv/bin/python" -m ipykernel install --sys-prefix --name python3 >>"$$log" 2>&1
 
-# Makes the environment $(1) from the files $(2), then runs $(3).
+# Makes the environment $(1) from the files $(2), with options $(4) of pip, then runs $(3).
 # An install that was interrupted leaves .installing behind and is begun again in an empty folder.
 define INSTALL
 $(if $(shell command -v git 2>/dev/null),,$(error $(NO_GIT)))
@@ -100,7 +107,7 @@ touch "$$venv/.installing"; \
 pip() { "$$venv/bin/python" -m pip install $$how --disable-pip-version-check "$$@" 2>>"$$log"; }; \
 if { [ -z '$(TORCH_INDEX)' ] \
         || pip --no-deps --index-url '$(TORCH_INDEX)' "$$(grep '^torch==' "$$pins")"; } \
-    && pip -r "$$pins" \
+    && pip $(4) -r "$$pins" \
     && $(3); \
 then \
     echo $(KEY) > "$$venv/.stamp"; \

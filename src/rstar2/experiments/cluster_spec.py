@@ -73,6 +73,7 @@ class EngineSpec(Spec):
     Attributes:
         name: Which server.
         gpu_memory_utilization: Share of a GPU's memory for weights and KV cache.
+        kv_tokens: Tokens that the KV cache of one server holds then; the router fills it.
         tensor_parallel: GPUs of one server.
         max_model_len: Most tokens of prompt and response; not above the model's positions.
         top_p: Nucleus of the sampling; 1 for the whole distribution.
@@ -82,6 +83,7 @@ class EngineSpec(Spec):
 
     name: Literal["vllm"]
     gpu_memory_utilization: float = Field(gt=0, lt=1)
+    kv_tokens: int = Field(gt=0)
     tensor_parallel: int = Field(gt=0)
     max_model_len: int = Field(gt=0)
     top_p: float = Field(gt=0, le=1)

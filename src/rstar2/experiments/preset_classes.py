@@ -13,9 +13,10 @@ from rstar2.experiments.cluster_spec import (
     EngineSpec,
     PretrainedSpec,
 )
+from rstar2.experiments.manifests import ALL_MANIFESTS
 from rstar2.experiments.preset_files import Origin, Setting
 from rstar2.experiments.resources import CostSpec, ResourcesSpec
-from rstar2.protocol import MANIFESTS, Manifest
+from rstar2.protocol import Manifest
 from rstar2.training.laboratory_spec import AmbiguousStageSpec, HabitSpec
 from rstar2.training.spec import (
     Demonstrations,
@@ -48,7 +49,7 @@ class BasePreset(Spec):
 
     name: str
     description: str = Field(min_length=1)
-    manifest: Literal["laptop", "laptop-no-tool", "paper"]
+    manifest: Literal["laptop", "laptop-no-tool", "paper", "paper-no-tool"]
     limits: LimitsSpec
     rl: RLSpec
     resources: ResourcesSpec
@@ -58,7 +59,7 @@ class BasePreset(Spec):
     @property
     def texts(self) -> Manifest:
         """The manifest itself."""
-        return MANIFESTS[self.manifest]
+        return ALL_MANIFESTS[self.manifest]
 
     @property
     def settings(self) -> Mapping[str, Setting]:

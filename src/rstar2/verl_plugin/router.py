@@ -4,6 +4,9 @@ verl asks the router for a server before each request and tells it when the requ
 never when a *trajectory* has. Our agent loop does, by :meth:`Router.end`; whatever was given up
 without it goes after ``orphan_seconds``.
 
+verl does not wait for a release, and Ray may run it after the next request of the same trajectory.
+So a request says that the one before has ended, and a release counts for its own request alone.
+
 Acquiring waits until there is room. So the actor must run as many calls at once as may wait, or
 no release is ever heard: verl is given the class already decorated, with ``CONCURRENCY``.
 """
@@ -50,12 +53,17 @@ class RouterSpec(Spec):
                 return KVPeak(self.max_tokens)
 
 
-def tagged(trajectory: str, tokens: int) -> str:
-    """The request id of a trajectory with so many tokens in its context.
+def tagged(step: int, trajectory: str, tokens: int) -> str:
+    """The request id of a trajectory of a step with so many tokens in its context.
 
     The router needs their number alone, and verl would send it the whole list.
     """
-    return f"{trajectory}:{tokens}"
+    return f"{step}:{tokens}:{trajectory}"
+
+
+def _untagged(request_id: str) -> tuple[int, int, str]:
+    step, tokens, trajectory = request_id.split(":", 2)
+    return int(step), int(tokens), trajectory
 
 
 class Router:
@@ -83,12 +91,20 @@ class Router:
         self._handles = dict(servers)
         self._scheduler = Scheduler(dict.fromkeys(servers, self._spec.kv_tokens), self._spec.rule())
         self._waiting: dict[str, asyncio.Future[tuple[str, Any]]] = {}
+        self._asked: dict[str, str] = {}
         self._swept = clock()
+        self._step = 0
 
     async def acquire_server(self, request_id: str) -> tuple[str, Any]:
         """Waits until the trajectory's next request may go; returns a server's id and handle."""
-        trajectory, _, tokens = request_id.rpartition(":")
-        self._scheduler.arrive(trajectory, int(tokens), self._clock())
+        step, tokens, trajectory = _untagged(request_id)
+        if step > self._step:  # the lengths of a step are the prediction of the next
+            self._step = step
+            self._scheduler.next_step()
+        if trajectory in self._asked:  # its release has been sent, and is late
+            self._scheduler.finish(trajectory, self._clock())
+        self._scheduler.arrive(trajectory, tokens, self._clock())
+        self._asked[trajectory] = request_id
         future: asyncio.Future[tuple[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[trajectory] = future
         self._place()
@@ -101,12 +117,16 @@ class Router:
     async def release_server(self, server_id: str, request_id: str) -> None:
         """A request has ended; what the trajectory holds stays."""
         del server_id
-        self._scheduler.finish(request_id.rpartition(":")[0], self._clock())
-        self._place()
+        _, _, trajectory = _untagged(request_id)
+        if self._asked.get(trajectory) == request_id:
+            del self._asked[trajectory]
+            self._scheduler.finish(trajectory, self._clock())
+            self._place()
 
     async def end(self, trajectory: str, tokens: int | None = None) -> None:
         """A trajectory is over, with so many tokens if it was not given up."""
         self._scheduler.end(trajectory, tokens)
+        self._asked.pop(trajectory, None)
         if (future := self._waiting.pop(trajectory, None)) is not None:
             future.cancel()
         self._place()
@@ -142,8 +162,7 @@ class Router:
         return sum(server.in_flight for server in self._scheduler.servers)
 
     async def clear_sticky_cache(self) -> dict[str, Any]:
-        """A step has ended: its lengths are the prediction of the next."""
-        self._scheduler.next_step()
+        """Nothing: a trajectory keeps its server until it ends, whatever weights are sent."""
         return {"cleared_entries": 0, "server_loads": (await self.get_status())["servers"]}
 
     async def get_status(self) -> dict[str, Any]:
