@@ -11,24 +11,15 @@ import pytest
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rstar2.protocol import LAPTOP, TokenTemplate
-from rstar2.training.model import new_model
-from rstar2.training.spec import ModelSpec
-from rstar2.training.tokenizer import train_tokenizer
+from tests.tiny import tiny_policy, tiny_tokenizer
 
 collect_ignore_glob = [] if find_spec("verl") else ["test_*.py"]
-
-TEXTS = (
-    "How much is 6 times 7? So it is 42.",
-    '{"name": "python", "arguments": {"code": "print(6 * 7)"}}',
-    "The output is 42. So the answer is \\boxed{42}.",
-    "ZeroDivisionError: division by zero",
-)
 
 
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level BPE with the protocol's tags."""
-    return train_tokenizer(TEXTS * 4, vocab_size=360)
+    return tiny_tokenizer()
 
 
 @pytest.fixture(scope="session")
@@ -40,17 +31,7 @@ def template(tokenizer: PreTrainedTokenizerFast) -> TokenTemplate:
 @pytest.fixture(scope="session")
 def model(tokenizer: PreTrainedTokenizerFast, template: TokenTemplate) -> Qwen3ForCausalLM:
     """A ``Qwen3ForCausalLM`` with fresh weights, in 64 bits: two ways of adding differ by less."""
-    spec = ModelSpec(
-        vocab_size=360,
-        hidden_size=32,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=8,
-        intermediate_size=64,
-        max_positions=512,
-    )
-    return new_model(spec, vocab_size=len(tokenizer), end_id=template.end_id, seed=0).double()
+    return tiny_policy(tokenizer, template.end_id).double()
 
 
 @pytest.fixture(scope="session")

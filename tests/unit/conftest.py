@@ -8,20 +8,11 @@ from hypothesis import settings
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rstar2.protocol import LAPTOP, PAPER, TokenTemplate
-from rstar2.training.model import new_model
-from rstar2.training.spec import ModelSpec
-from rstar2.training.tokenizer import train_tokenizer
+from tests.tiny import tiny_policy, tiny_tokenizer
 
 # The same examples every time, and no clock.
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
-
-TEXTS = (
-    "How many divisors does 360 have? Let me count the divisors.",
-    '{"name": "python", "arguments": {"code": "n = 360\\nfor d in range(1, n):\\n    print(d)"}}',
-    "The output is 24. So the answer is \\boxed{24}.",
-    "Traceback (most recent call last):\n  NameError: name 'x' is not defined",
-)
 
 
 @pytest.fixture
@@ -38,7 +29,7 @@ def own_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level BPE of some 350 entries with the protocol's tags."""
-    return train_tokenizer(TEXTS * 4, vocab_size=360)
+    return tiny_tokenizer()
 
 
 @pytest.fixture(scope="session")
@@ -56,16 +47,6 @@ def paper(tokenizer: PreTrainedTokenizerFast) -> TokenTemplate:
 @pytest.fixture(scope="session")
 def tiny_model(tokenizer: PreTrainedTokenizerFast, laptop: TokenTemplate) -> Qwen3ForCausalLM:
     """A ``Qwen3ForCausalLM`` with fresh weights; tests must not change them."""
-    spec = ModelSpec(
-        vocab_size=360,
-        hidden_size=32,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=8,
-        intermediate_size=64,
-        max_positions=512,
-    )
-    model = new_model(spec, vocab_size=len(tokenizer), end_id=laptop.end_id, seed=0)
+    model = tiny_policy(tokenizer, laptop.end_id)
     model.eval()
     return model

@@ -9,7 +9,6 @@ import pytest
 from rstar2.experiments.cluster.checkpoints import (
     begin_from,
     latest_step,
-    merge_command,
     trained_model,
 )
 from rstar2.experiments.cluster.cold_start import cold_start_settings
@@ -190,14 +189,6 @@ def test_a_file_that_names_no_checkpoint_is_not_passed_over(tmp_path: Path, text
     (tmp_path / "latest_checkpointed_iteration.txt").write_text(text)
     with pytest.raises(RecipeError, match=f"names step '{text}', which has no checkpoint"):
         latest_step(tmp_path)
-
-
-def test_a_checkpoint_becomes_a_model_by_verls_own_command() -> None:
-    command = merge_command(Path("run/checkpoints/global_step_120/actor"), Path("model"))
-    assert " ".join(command) == (
-        "python -m verl.model_merger merge --backend fsdp "
-        "--local_dir run/checkpoints/global_step_120/actor --target_dir model"
-    )
 
 
 # --- the cold start -------------------------------------------------------------------------

@@ -7,23 +7,22 @@ file does ``RouterActor``.
 import ray
 import verl
 
+from rstar2.experiments.cluster.recipe import VERL
 from rstar2.verl_plugin.objective import summed_policy_loss, weighted_advantages
 from rstar2.verl_plugin.router import CONCURRENCY, Router
 
 NAME = "rstar2"
 """Of the estimator, the loss and the loop in verl's registries."""
-VERSION = "0.9.1"
-"""Of verl; its seams move from one to the next."""
 
 RouterActor = ray.remote(max_concurrency=CONCURRENCY)(Router)
 """The router as verl takes it: decorated, so that verl does not do it with less concurrency."""
 
 
 def _register() -> None:
-    if verl.__version__ != VERSION:
+    if verl.__version__ != VERL:
         raise ImportError(
-            f"rstar2 was written and tested for verl {VERSION}, and this is verl "
-            f"{verl.__version__}: install verl=={VERSION}"
+            f"rstar2 was written and tested for verl {VERL}, and this is verl "
+            f"{verl.__version__}: install verl=={VERL}"
         )
     from verl.experimental.agent_loop.agent_loop import register
     from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss

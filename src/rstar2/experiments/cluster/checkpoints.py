@@ -97,17 +97,3 @@ def _link(job: StageJob, before: Path | None) -> None:
         if not link.is_symlink():
             link.symlink_to((source / name).resolve(strict=True))
     atomic_write(job.checkpoints / _LATEST, str(step).encode())
-
-
-def merge_command(actor: Path, target: Path) -> list[str]:
-    """The command that makes a checkpoint a model as ``transformers`` and vLLM read it.
-
-    verl's own; it needs no GPU, and main memory for the 32-bit weights. What it writes is
-    rounded to bfloat16, so it is for sampling, not for training on.
-
-    Args:
-        actor: ``global_step_N/actor`` of an RL run, ``global_step_N`` of an SFT.
-        target: Folder of the model.
-    """
-    words = ["python", "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    return [*words, "--local_dir", str(actor), "--target_dir", str(target)]
