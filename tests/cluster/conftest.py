@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from tiny import tiny_policy, tiny_tokenizer
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rstar2.protocol import LAPTOP, TokenTemplate
-from tests.tiny import tiny_policy, tiny_tokenizer
 
 collect_ignore_glob = [] if find_spec("verl") else ["test_*.py"]
 

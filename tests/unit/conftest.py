@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tiny import tiny_policy, tiny_tokenizer
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rstar2.protocol import LAPTOP, PAPER, TokenTemplate
-from tests.tiny import tiny_policy, tiny_tokenizer
 
 # The same examples every time, and no clock.
 settings.register_profile("house", deadline=None, derandomize=True)
